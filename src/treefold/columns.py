@@ -1,0 +1,134 @@
+"""A file of named arrays: written atomically, checked on opening, memory-mapped. The format stands in docs/forest-format.md."""
+
+import json
+import os
+import struct
+import tempfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from treefold.errors import ForestFileError
+
+Array = npt.NDArray[Any]
+
+MAGIC: Final = b"TREEFOLD"
+VERSION: Final = 1
+_ALIGNMENT: Final = 64
+_PREAMBLE: Final = struct.Struct("<8sIIQ")  # magic, version, CRC-32 of the header, length of the header
+
+
+def write_columns(path: str | os.PathLike[str], facts: Mapping[str, Any], columns: Mapping[str, Array]) -> None:
+    """Write facts (JSON) and arrays under a name; the name holds the old file or the whole new one, never a part.
+
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> write_columns(Path(folder.name) / "x", {"kind": "demo"}, {"a": np.arange(3, dtype=np.int32)})
+    >>> facts, columns = read_columns(Path(folder.name) / "x", kind="demo")
+    >>> columns["a"]
+    array([0, 1, 2], dtype=int32)
+    >>> folder.cleanup()
+    """
+    arrays = {
+        name: np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<")) for name, array in columns.items()
+    }
+    table: dict[str, dict[str, Any]] = {}
+    offset = 0  # relative to the end of the header, so that the header need not know its own length
+    for name, array in arrays.items():
+        table[name] = {
+            "dtype": array.dtype.str,
+            "shape": list(array.shape),
+            "offset": offset,
+            "crc32": zlib.crc32(_raw(array)),
+        }
+        offset += _aligned(array.nbytes)
+    header = json.dumps({**facts, "columns": table, "bytes": offset}).encode()
+    header += b" " * (_aligned(_PREAMBLE.size + len(header)) - _PREAMBLE.size - len(header))
+
+    path = Path(path)
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(_PREAMBLE.pack(MAGIC, VERSION, zlib.crc32(header), len(header)))
+            file.write(header)
+            for array in arrays.values():
+                file.write(_raw(array))
+                file.write(b"\0" * (_aligned(array.nbytes) - array.nbytes))
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def read_columns(
+    path: str | os.PathLike[str], *, kind: str, verify: bool = False
+) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Open a file of columns: its facts, and its arrays as read-only memory maps.
+
+    Magic, version, the header's checksum and the file's size are checked always; ``verify`` also reads all the data and
+    checks its checksums.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise ForestFileError(
+            f"{path}: expected a {kind} file, got {'a directory' if path.is_dir() else 'nothing there'}."
+        )
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        preamble = file.read(_PREAMBLE.size)
+        if len(preamble) < _PREAMBLE.size or not preamble.startswith(MAGIC):
+            raise ForestFileError(
+                f"{path}: expected a treefold {kind} file, which begins with {MAGIC.decode()}, got {preamble[:8]!r}; "
+                f"make one with Forest(trees).save(path)."
+            )
+        _, version, checksum, header_size = _PREAMBLE.unpack(preamble)
+        if version != VERSION:
+            raise ForestFileError(
+                f"{path}: expected format version {VERSION}, got {version}; "
+                f"open it with the treefold that wrote it, or write it anew."
+            )
+        header = file.read(min(header_size, size))
+    if len(header) < header_size:
+        raise _truncated(path, kind, _PREAMBLE.size + header_size, size)
+    if zlib.crc32(header) != checksum:
+        raise ForestFileError(f"{path}: expected a header with checksum {checksum}, got another; the file is damaged.")
+    facts: dict[str, Any] = json.loads(header)
+    if facts.get("kind") != kind:
+        raise ForestFileError(f"{path}: expected a {kind} file, got one that holds {facts.get('kind')!r}.")
+    start = _PREAMBLE.size + header_size
+    if size != start + facts["bytes"]:
+        raise _truncated(path, kind, start + facts["bytes"], size)
+    data: npt.NDArray[np.uint8] = np.zeros(0, np.uint8)
+    if facts["bytes"]:
+        data = np.memmap(path, dtype=np.uint8, mode="r", offset=0).view(np.ndarray)[start:]
+    arrays: dict[str, Array] = {}
+    for name, entry in facts.pop("columns").items():
+        dtype = np.dtype(entry["dtype"])
+        raw = data[entry["offset"] : entry["offset"] + dtype.itemsize * int(np.prod(entry["shape"], dtype=np.int64))]
+        if verify and zlib.crc32(_raw(raw)) != entry["crc32"]:
+            raise ForestFileError(
+                f"{path}: expected column {name!r} with checksum {entry['crc32']}, got other data; damaged."
+            )
+        arrays[name] = raw.view(dtype).reshape(entry["shape"])
+    return facts, arrays
+
+
+def _raw(array: Array) -> memoryview:
+    return memoryview(array.reshape(-1).view(np.uint8).data)
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGNMENT) * _ALIGNMENT
+
+
+def _truncated(path: Path, kind: str, expected: int, got: int) -> ForestFileError:
+    state = "truncated" if got < expected else "longer than written"
+    return ForestFileError(
+        f"{path}: expected a {kind} file of {expected} bytes, got {got}; it is {state}, write or copy it anew."
+    )

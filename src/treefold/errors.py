@@ -1,0 +1,114 @@
+"""Errors of treefold. Every message says what was expected, what came, and the remedy."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class TreefoldError(ValueError):
+    """Base of all errors that treefold raises about what it was given.
+
+    >>> issubclass(ShapeError, TreefoldError) and issubclass(TreefoldError, ValueError)
+    True
+    """
+
+
+class TreeError(TreefoldError):
+    """A tree is not what it has to be: a wrong child, label or number of children."""
+
+
+class ParseError(TreeError):
+    """Text is not the tree it should be; carries the position, and shows it.
+
+    >>> print(ParseError("expected ')', got the end", text="(a (b", position=5))
+    line 1, column 6: expected ')', got the end
+      (a (b
+           ^
+    """
+
+    def __init__(self, problem: str, *, text: str, position: int) -> None:
+        self.problem = problem
+        self.position = position
+        self.line = text.count("\n", 0, position) + 1
+        line_start = text.rfind("\n", 0, position) + 1
+        self.column = position - line_start + 1
+        line_end = text.find("\n", position)
+        line = text[line_start : line_end if line_end >= 0 else len(text)]
+        # A line can hold a million nodes: show the neighbourhood of the position only.
+        first = max(0, self.column - 1 - 40)
+        excerpt = line[first : first + 80].replace("\t", " ")
+        pointer = " " * (self.column - 1 - first) + "^"
+        super().__init__(f"line {self.line}, column {self.column}: {problem}\n  {excerpt}\n  {pointer}")
+
+
+class VocabularyError(TreefoldError):
+    """A label is not among the known ones."""
+
+
+class ShapeError(TreefoldError):
+    """An array or tensor has the wrong shape or type."""
+
+
+class ConfigurationError(TreefoldError):
+    """Settings that cannot be, alone or together."""
+
+
+class ForestFileError(TreefoldError):
+    """A file is not a forest, or not a whole one."""
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return a did-you-mean ending for a message, or nothing where no known word is near.
+
+    >>> nearest("MAXX", ["MIN", "MAX"])
+    " (nearest known: 'MAX')"
+    >>> nearest("zebra", ["MIN", "MAX"])
+    ''
+    """
+    matches = difflib.get_close_matches(word, list(known), n=1)
+    return f" (nearest known: {matches[0]!r})" if matches else ""
+
+
+def require_positive(owner: str, **sizes: int) -> None:
+    """Raise unless every size is an integer of at least one.
+
+    >>> require_positive("Tucker", rank=0)
+    Traceback (most recent call last):
+    ...
+    treefold.errors.ConfigurationError: Tucker expects rank to be an integer >= 1, got 0; choose a positive rank.
+    """
+    for name, size in sizes.items():
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            raise ConfigurationError(
+                f"{owner} expects {name} to be an integer >= 1, got {size!r}; choose a positive {name}."
+            )
+
+
+def require_choice(owner: str, setting: str, value: str, choices: Iterable[str]) -> None:
+    """Raise unless the value is one of the choices.
+
+    >>> require_choice("TreeEncoder", "direction", "upp", ["up", "down"])
+    Traceback (most recent call last):
+    ...
+    treefold.errors.ConfigurationError: TreeEncoder expects direction to be one of 'up', 'down', got 'upp' (nearest known: 'up').
+    """
+    choices = list(choices)
+    if value not in choices:
+        expected = ", ".join(repr(choice) for choice in choices)
+        raise ConfigurationError(
+            f"{owner} expects {setting} to be one of {expected}, got {value!r}{nearest(str(value), choices)}."
+        )
+
+
+class ReadError(TreefoldError):
+    """A file that was read is not what it should be; says file, line and column where they are known.
+
+    >>> print(ReadError("expected a digit, got 'x'", source="a.tsv", line=3, column=7))
+    a.tsv, line 3, column 7: expected a digit, got 'x'
+    """
+
+    def __init__(self, problem: str, *, source: object, line: int | None = None, column: int | None = None) -> None:
+        self.problem, self.source, self.line, self.column = problem, str(source), line, column
+        place = [self.source]
+        place += [f"line {line}"] if line is not None else []
+        place += [f"column {column}"] if column is not None else []
+        super().__init__(f"{', '.join(place)}: {problem}")

@@ -1,0 +1,403 @@
+"""Trees: immutable values with ordered child slots, read from and written as s-expressions.
+
+Nothing here recurses: a chain of a million nodes is a valid tree.
+"""
+
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, Self, final
+
+from treefold.errors import ParseError, TreeError
+
+Label = str | tuple[float, ...]
+"""A label is text, or a vector of finite numbers."""
+
+ABSENT: Final = "_"
+"""How an absent child (⊥) is written."""
+
+_BARE = r'[^\s()"\[][^\s()"]*'
+_BARE_LABEL = re.compile(_BARE)
+_TOKEN = re.compile(rf'\s*(?:([()])|("(?:[^"\\]|\\.)*")|(\[[^\]]*\])|({_BARE})|(\Z))', re.DOTALL)
+_ESCAPES: Final = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+_UNESCAPES: Final = {escape[1]: character for character, escape in _ESCAPES.items()}
+
+
+@final
+class Tree:
+    """A node with a label and ordered children; a child is a tree, or ``None`` where the slot is empty (⊥).
+
+    A value: it cannot be changed, equal trees are equal and hash alike. ``size``, ``depth`` and ``arity`` are those of the
+    whole tree and cost nothing, since every node keeps its own.
+
+    >>> tree = Tree("MIN", [Tree("2"), None, Tree("MAX", [Tree("1"), Tree("3")])])
+    >>> print(tree)
+    (MIN 2 _ (MAX 1 3))
+    >>> tree == Tree.parse("(MIN 2 _ (MAX 1 3))"), tree.size, tree.depth, tree.arity
+    (True, 5, 2, 3)
+    """
+
+    __slots__ = ("_arity", "_children", "_depth", "_hash", "_label", "_size")
+    _label: Label
+    _children: "tuple[Tree | None, ...]"
+    _size: int
+    _depth: int
+    _arity: int
+    _hash: int
+
+    def __init__(self, label: str | Sequence[float], children: "Iterable[Tree | None]" = ()) -> None:
+        if not isinstance(label, str):
+            label = _as_vector(label)
+        children = tuple(children)
+        size, depth, arity = 1, 0, len(children)
+        for slot, child in enumerate(children):
+            if child is None:
+                continue
+            if not isinstance(child, Tree):
+                raise TreeError(
+                    f"child {slot} of node {label!r}: expected a Tree, or None for an absent child, "
+                    f"got {type(child).__name__} {child!r}; wrap a leaf as Tree({child!r}) with a text label."
+                )
+            size += child._size
+            if child._depth >= depth:
+                depth = child._depth + 1
+            if child._arity > arity:
+                arity = child._arity
+        self._label = label
+        self._children = children
+        self._size = size
+        self._depth = depth
+        self._arity = arity
+        self._hash = hash((label, children))  # does not recurse: children keep theirs
+
+    @property
+    def label(self) -> Label:
+        """The label of the root: text, or a tuple of numbers."""
+        return self._label
+
+    @property
+    def children(self) -> "tuple[Tree | None, ...]":
+        """The child slots of the root, ``None`` where absent."""
+        return self._children
+
+    @property
+    def size(self) -> int:
+        """The number of nodes; absent children are none."""
+        return self._size
+
+    @property
+    def depth(self) -> int:
+        """The number of edges on the longest way from the root to a leaf; 0 for a single node."""
+        return self._depth
+
+    @property
+    def arity(self) -> int:
+        """The greatest number of child slots of any node."""
+        return self._arity
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether no child is present."""
+        return self._size == 1
+
+    def preorder(self) -> "Iterator[Tree]":
+        """Walk all nodes, each before its children, from left to right.
+
+        >>> [node.label for node in Tree.parse("(a (b c) _ d)").preorder()]
+        ['a', 'b', 'c', 'd']
+        """
+        stack = [self]
+        while stack:
+            node = stack.pop()
+            yield node
+            stack.extend(child for child in reversed(node._children) if child is not None)
+
+    def postorder(self) -> "Iterator[Tree]":
+        """Walk all nodes, each after its children, from left to right: the order of a fold.
+
+        >>> [node.label for node in Tree.parse("(a (b c) _ d)").postorder()]
+        ['c', 'b', 'd', 'a']
+        """
+        # Root-right-left, reversed, is left-right-root.
+        reverse, stack = [], [self]
+        while stack:
+            node = stack.pop()
+            reverse.append(node)
+            stack.extend(child for child in node._children if child is not None)
+        return reversed(reverse)
+
+    def map(self, function: Callable[[Label], str | Sequence[float]]) -> "Tree":
+        """Return the tree of the same shape with ``function`` applied to every label.
+
+        >>> print(Tree.parse("(a b _ c)").map(str.upper))
+        (A B _ C)
+        """
+        done: list[Tree] = []
+        for node in self.postorder():
+            present = len(node._children) - node._children.count(None)
+            mapped = iter(done[len(done) - present :])
+            children = [None if child is None else next(mapped) for child in node._children]
+            del done[len(done) - present :]
+            done.append(Tree(function(node._label), children))
+        return done[0]
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        r"""Read an s-expression: ``label`` is a leaf, ``(label child …)`` an inner node, ``_`` an absent child.
+
+        Labels with blanks, brackets, quotes, or that are ``_`` or empty stand in double quotes with backslash escapes; a
+        vector of numbers stands in square brackets.
+
+        >>> Tree.parse('(add "two words" _ [0.5 -1])').children[2].label
+        (0.5, -1.0)
+        >>> Tree.parse("(MIN 1 (MAX 2")
+        Traceback (most recent call last):
+        ...
+        treefold.errors.ParseError: line 1, column 14: expected ')' to close '(MAX' of column 8, got the end of the text...
+        """
+        if not isinstance(text, str):
+            raise TreeError(
+                f"Tree.parse expects text, got {type(text).__name__}; decode bytes, or build the tree with Tree(label, children)."
+            )
+        open_nodes: list[tuple[Label, list[Tree | None], int]] = []
+        root: Tree | None = None
+        position = 0
+        while True:
+            match = _TOKEN.match(text, position)
+            if match is None:
+                raise _bad_token(text, position)
+            start, position = match.start(match.lastindex or 0), match.end()
+            bracket, quoted, vector, bare, end = match.groups()
+            if root is not None and end is None:
+                raise ParseError(
+                    f"expected the end of the text after a whole tree, got {text[start]!r}; give one tree at a time",
+                    text=text,
+                    position=start,
+                )
+            if bracket == "(":
+                label, position = _head(text, position)
+                open_nodes.append((label, [], start))
+                continue
+            node: Tree | None
+            if bracket == ")":
+                if not open_nodes:
+                    raise ParseError(
+                        "expected a tree, got ')' that closes nothing; remove it", text=text, position=start
+                    )
+                label, children, _ = open_nodes.pop()
+                node = cls(label, children)
+            elif end is not None:
+                if root is not None:
+                    return root
+                raise _unfinished(text, open_nodes)
+            elif bare == ABSENT:
+                if not open_nodes:
+                    raise ParseError(
+                        'expected a tree, got the absent child _ alone; write "_" in quotes if it is a label',
+                        text=text,
+                        position=start,
+                    )
+                node = None
+            else:
+                node = cls(_label(text, start, quoted, vector, bare))
+            if open_nodes:
+                open_nodes[-1][1].append(node)
+            else:
+                root = node  # never None: an absent child outside brackets was refused above
+
+    def __str__(self) -> str:
+        return "".join(self._pieces())
+
+    def _pieces(self) -> Iterator[str]:
+        """Yield the s-expression in pieces, so that a reader may stop early."""
+        stack: list[Tree | str | None] = [self]
+        while stack:
+            item = stack.pop()
+            if isinstance(item, str):
+                yield item
+            elif item is None:
+                yield ABSENT
+            elif not item._children:
+                yield _written(item._label)
+            else:
+                yield f"({_written(item._label)}"
+                stack.append(")")
+                for child in reversed(item._children):
+                    stack.append(child)
+                    stack.append(" ")
+
+    def __repr__(self) -> str:
+        pieces, length = [], 0
+        for piece in self._pieces():
+            pieces.append(piece)
+            length += len(piece)
+            if length > 200:
+                return f"<Tree of {self._size} nodes, depth {self._depth}: {''.join(pieces)[:200]}…>"
+        return f"Tree.parse({''.join(pieces)!r})"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Tree):
+            return NotImplemented
+        stack: list[tuple[Tree | None, Tree | None]] = [(self, other)]
+        while stack:
+            left, right = stack.pop()
+            if left is right:
+                continue
+            if left is None or right is None or left._hash != right._hash or left._label != right._label:
+                return False
+            if len(left._children) != len(right._children):
+                return False
+            stack.extend(zip(left._children, right._children, strict=True))
+        return True
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Flat lists, since pickle recurses through nested objects. An absent child has width -1.
+        labels: list[Label] = []
+        widths: list[int] = []
+        stack: list[Tree | None] = [self]
+        while stack:
+            node = stack.pop()
+            labels.append("" if node is None else node._label)
+            widths.append(-1 if node is None else len(node._children))
+            if node is not None:
+                stack.extend(node._children)
+        return _from_reverse_postorder, (labels, widths)
+
+    def draw(self, *, max_nodes: int = 100, max_depth: int = 20, notes: Sequence[str] | None = None) -> str:
+        """Draw the tree for a terminal, one node a line; what lies beyond the limits is counted, not drawn.
+
+        ``notes`` are written behind the labels, one for each node in pre-order.
+
+        >>> print(Tree.parse("(MIN 2 _ (MAX 1 3))").draw())
+        MIN
+        ├── 2
+        ├── ⊥
+        └── MAX
+            ├── 1
+            └── 3
+        """
+        if notes is not None and len(notes) != self._size:
+            raise TreeError(
+                f"draw expects a note for each of the {self._size} nodes in pre-order, got {len(notes)}; pad with ''."
+            )
+        lines: list[str] = []
+        drawn = drawn_at = 0  # nodes drawn; the pre-order index of the next node
+        stack: list[tuple[Tree | None, str, str]] = [(self, "", "")]
+        while stack:
+            node, lead, indent = stack.pop()
+            if node is None:
+                lines.append(f"{lead}⊥")
+                continue
+            if drawn >= max_nodes or len(indent) > 4 * max_depth:
+                lines.append(f"{lead}… {node._size} more" + (" nodes" if node._size > 1 else " node"))
+                drawn_at += node._size
+                continue
+            note = notes[drawn_at] if notes is not None else ""
+            lines.append(f"{lead}{_written(node._label)}{'  ' + note if note else ''}")
+            drawn += 1
+            drawn_at += 1
+            last = len(node._children) - 1
+            for slot in range(last, -1, -1):
+                branch, below = ("└── ", "    ") if slot == last else ("├── ", "│   ")
+                stack.append((node._children[slot], indent + branch, indent + below))
+        return "\n".join(lines)
+
+
+def _as_vector(label: object) -> tuple[float, ...]:
+    if isinstance(label, (int, float)) or not isinstance(label, Iterable):
+        raise TreeError(
+            f"a label is text or a vector of numbers, got {type(label).__name__} {label!r}; write Tree({str(label)!r})."
+        )
+    try:
+        vector = tuple(float(number) for number in label)
+    except (TypeError, ValueError) as problem:
+        raise TreeError(f"a vector label expects numbers, got {label!r}; {problem}.") from None
+    if not vector:
+        raise TreeError("a vector label expects at least one number, got none; use text for nodes without a vector.")
+    for index, number in enumerate(vector):
+        if not math.isfinite(number):
+            raise TreeError(
+                f"a vector label expects finite numbers, got {number} at index {index}; replace it, or drop the tree."
+            )
+    return vector
+
+
+def _written(label: Label) -> str:
+    if isinstance(label, tuple):
+        return f"[{' '.join(repr(number) for number in label)}]"
+    if label != ABSENT and _BARE_LABEL.fullmatch(label):
+        return label
+    return f'"{"".join(_ESCAPES.get(character, character) for character in label)}"'
+
+
+def _label(text: str, start: int, quoted: str | None, vector: str | None, bare: str | None) -> Label:
+    if quoted is not None:
+        return re.sub(r"\\(.)", lambda match: _UNESCAPES.get(match[1], match[1]), quoted[1:-1], flags=re.DOTALL)
+    if vector is not None:
+        try:
+            return _as_vector([float(number) for number in vector[1:-1].replace(",", " ").split()])
+        except ValueError as problem:
+            raise ParseError(
+                f"expected numbers in [ ], {problem}; put a label that begins with '[' in quotes",
+                text=text,
+                position=start,
+            ) from None
+    assert bare is not None
+    return bare
+
+
+def _head(text: str, position: int) -> tuple[Label, int]:
+    """Read the label that follows an opening bracket."""
+    match = _TOKEN.match(text, position)
+    if match is None:
+        raise _bad_token(text, position)
+    start = match.start(match.lastindex or 0)
+    bracket, quoted, vector, bare, end = match.groups()
+    if bracket is not None or end is not None or bare == ABSENT:
+        got = "the end of the text" if end is not None else repr(bracket or bare)
+        raise ParseError(
+            f"expected a label after '(', got {got}; write \"\" for an empty label", text=text, position=start
+        )
+    return _label(text, start, quoted, vector, bare), match.end()
+
+
+def _bad_token(text: str, position: int) -> ParseError:
+    while text[position].isspace():
+        position += 1
+    opener, closer = ('"', '"') if text[position] == '"' else ("[", "]")
+    return ParseError(f"expected {closer!r} to close {opener!r}, got the end of the text", text=text, position=position)
+
+
+def _unfinished(text: str, open_nodes: list[tuple[Label, list[Tree | None], int]]) -> ParseError:
+    if not open_nodes:
+        return ParseError("expected a tree, got an empty text; write a label or (label child …)", text=text, position=0)
+    label, _, start = open_nodes[-1]
+    line, column = text.count("\n", 0, start) + 1, start - text.rfind("\n", 0, start)
+    where = f"column {column}" if line == text.count("\n") + 1 else f"line {line}, column {column}"
+    return ParseError(
+        f"expected ')' to close '({_written(label)}' of {where}, got the end of the text", text=text, position=len(text)
+    )
+
+
+def _from_reverse_postorder(labels: list[Label], widths: list[int]) -> Tree:
+    """Rebuild a pickled tree: the nodes in reverse post-order, absent children included."""
+    done: list[Tree | None] = []
+    for label, width in zip(reversed(labels), reversed(widths), strict=True):
+        if width < 0:
+            done.append(None)
+            continue
+        children = done[len(done) - width :] if width else []
+        del done[len(done) - width :]
+        done.append(Tree(label, children))
+    (root,) = done
+    assert root is not None
+    return root

@@ -1,0 +1,81 @@
+"""The text labels of a forest or a model, each with its code."""
+
+from collections.abc import Iterable, Iterator
+from typing import final
+
+import numpy as np
+import numpy.typing as npt
+
+from treefold.errors import VocabularyError, nearest
+
+
+@final
+class Vocabulary:
+    """An immutable list of distinct labels; a label's code is its place in it.
+
+    >>> vocabulary = Vocabulary(["MIN", "MAX", "7"])
+    >>> vocabulary.code("7"), vocabulary[0], len(vocabulary)
+    (2, 'MIN', 3)
+    >>> vocabulary.code("MAXX")
+    Traceback (most recent call last):
+    ...
+    treefold.errors.VocabularyError: expected one of 3 known labels, got 'MAXX' (nearest known: 'MAX'); ...
+    """
+
+    __slots__ = ("_codes", "_names")
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        self._names = tuple(names)
+        self._codes = {name: code for code, name in enumerate(self._names)}
+        if len(self._codes) != len(self._names):
+            twice = next(name for code, name in enumerate(self._names) if self._codes[name] != code)
+            raise VocabularyError(f"a vocabulary expects distinct labels, got {twice!r} twice; remove one of them.")
+        for name in self._names:
+            if not isinstance(name, str):
+                raise VocabularyError(
+                    f"a vocabulary expects text labels, got {type(name).__name__} {name!r}; convert it with str()."
+                )
+
+    def code(self, label: str) -> int:
+        """Return the code of a label; an unknown one is an error that names the nearest."""
+        try:
+            return self._codes[label]
+        except KeyError:
+            raise self.unknown(label) from None
+
+    def unknown(self, label: str) -> VocabularyError:
+        """Return the error that says a label is not known."""
+        return VocabularyError(
+            f"expected one of {len(self)} known labels, got {label!r}{nearest(label, self._names)}; "
+            f"correct the label, or make the vocabulary from data that has it."
+        )
+
+    def codes_in(self, other: "Vocabulary") -> npt.NDArray[np.int64]:
+        """Return, for each label of this vocabulary, its code in the other one, -1 where the other lacks it.
+
+        >>> Vocabulary(["a", "b"]).codes_in(Vocabulary(["b", "c"]))
+        array([-1,  0])
+        """
+        return np.fromiter((other._codes.get(name, -1) for name in self._names), dtype=np.int64, count=len(self))
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __getitem__(self, code: int) -> str:
+        return self._names[code]
+
+    def __contains__(self, label: object) -> bool:
+        return label in self._codes
+
+    def __eq__(self, other: object) -> bool:
+        return self._names == other._names if isinstance(other, Vocabulary) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._names)
+
+    def __repr__(self) -> str:
+        shown = ", ".join(repr(name) for name in self._names[:8])
+        return f"Vocabulary([{shown}{', …' if len(self) > 8 else ''}])" + (f" of {len(self)}" if len(self) > 8 else "")
