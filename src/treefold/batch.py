@@ -37,10 +37,11 @@ class Level:
 class Batch:
     """The nodes of B trees in schedule order: by depth, deepest first; equal labels of a level stand together.
 
-    - ``labels`` (N,): codes as in `Forest`, and ``vectors`` (V, M), its table of vector labels;
+    - ``labels`` (N,): codes as in `Forest`, and ``vectors`` (V, M), the table of the batch's vector labels;
     - ``level_sizes``: the number of nodes at each depth, deepest first; ``levels()`` walks them;
     - ``places`` (N,): for each node in the forest's order (tree after tree, post-order), its place in the schedule;
-    - ``roots`` (B,): the places of the roots.
+    - ``roots`` (B,): the places of the roots;
+    - ``slots_used`` (N,): how many child slots a node needs, up to its last present child.
 
     >>> from treefold import Forest
     >>> batch = Forest(["(MIN 2 _ (MAX 1 3))", "7"]).batch()
@@ -60,6 +61,7 @@ class Batch:
     flat_children: Ints
     parents: Ints
     slots: Ints
+    slots_used: Ints
 
     @property
     def node_count(self) -> int:
@@ -73,6 +75,11 @@ class Batch:
 
     def __len__(self) -> int:
         return len(self.roots)
+
+    def tree_of(self, place: int) -> int:
+        """Return which tree of the batch the node at a place of the schedule belongs to."""
+        in_forest = int(np.flatnonzero(self.places == place)[0])
+        return int(np.searchsorted(np.flatnonzero(np.isin(self.places, self.roots)), in_forest))
 
     def levels(self) -> Iterator[Level]:
         """Walk the levels, deepest first."""
@@ -124,6 +131,8 @@ def schedule(
     above = levels[:inner] + 1
     slot_of_parent = block_starts[above] + (parent_rows[:inner] - 1) * level_widths[above] + slots[:inner]
     flat_children[slot_of_parent] = np.arange(1, inner + 1) - level_starts[levels[:inner]]
+    slots_used = np.zeros(count, np.int64)
+    np.maximum.at(slots_used, parent_rows[:inner] - 1 + level_starts[above], slots[:inner] + 1)
 
     return Batch(
         vocabulary=vocabulary,
@@ -136,4 +145,5 @@ def schedule(
         flat_children=flat_children,
         parents=parent_rows,
         slots=slots,
+        slots_used=slots_used,
     )

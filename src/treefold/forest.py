@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from treefold.batch import Batch, schedule
 from treefold.columns import Array, read_columns, write_columns
-from treefold.errors import ForestFileError, TreeError
+from treefold.errors import ForestFileError, ParseError, TreeError
 from treefold.tree import Label, Tree
 from treefold.vocabulary import Vocabulary
 
@@ -147,13 +147,14 @@ class Forest:
         if not len(chosen):
             raise TreeError("a batch expects at least one tree, got none; skip empty batches.")
         rows, sizes = self._rows(chosen)
+        labels, vectors = _own_vectors(self.labels[rows], self.vectors)
         return schedule(
-            labels=self.labels[rows],
+            labels=labels,
             parents=self.parents[rows],
             slots=self.slots[rows],
             depths=self.depths[rows],
             sizes=sizes,
-            vectors=self.vectors,
+            vectors=vectors,
             vocabulary=self.vocabulary,
         )
 
@@ -231,7 +232,7 @@ def _flatten(
     vectors: list[tuple[float, ...]] = []
     for number, tree in enumerate(trees):
         if isinstance(tree, str):
-            tree = Tree.parse(tree)
+            tree = _parsed(tree, number)
         if not isinstance(tree, Tree):
             raise TreeError(
                 f"tree {number}: expected a Tree or an s-expression, got {type(tree).__name__} {tree!r}; "
@@ -277,6 +278,14 @@ def _flatten(
     return flat, ordered
 
 
+def _parsed(text: str, number: int) -> Tree:
+    try:
+        return Tree.parse(text)
+    except ParseError as problem:
+        problem.args = (f"tree {number}: {problem}",)
+        raise
+
+
 def _new_code(
     label: Label, number: int, given: Vocabulary | None, codes: dict[Label, int], vectors: list[tuple[float, ...]]
 ) -> int:
@@ -298,6 +307,8 @@ def _own_vectors(
     labels: npt.NDArray[np.int32], vectors: npt.NDArray[np.float64]
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float64]]:
     """Renumber the vector labels of chosen nodes so that they point to a table of their own."""
+    if not len(vectors):
+        return labels, vectors
     with_vector = np.flatnonzero(labels < 0)
     table = vectors[-1 - labels[with_vector]]
     labels[with_vector] = -1 - np.arange(len(with_vector))

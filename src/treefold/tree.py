@@ -3,24 +3,13 @@
 Nothing here recurses: a chain of a million nodes is a valid tree.
 """
 
-import math
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final, Self, final
+from typing import Self, final
 
 from treefold.errors import ParseError, TreeError
+from treefold.notation import ABSENT, TOKEN, Label, as_vector, bad_token, read_head, read_label, unfinished, written
 
-Label = str | tuple[float, ...]
-"""A label is text, or a vector of finite numbers."""
-
-ABSENT: Final = "_"
-"""How an absent child (⊥) is written."""
-
-_BARE = r'[^\s()"\[][^\s()"]*'
-_BARE_LABEL = re.compile(_BARE)
-_TOKEN = re.compile(rf'\s*(?:([()])|("(?:[^"\\]|\\.)*")|(\[[^\]]*\])|({_BARE})|(\Z))', re.DOTALL)
-_ESCAPES: Final = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}
-_UNESCAPES: Final = {escape[1]: character for character, escape in _ESCAPES.items()}
+__all__ = ["ABSENT", "Label", "Tree"]
 
 
 @final
@@ -47,7 +36,7 @@ class Tree:
 
     def __init__(self, label: str | Sequence[float], children: "Iterable[Tree | None]" = ()) -> None:
         if not isinstance(label, str):
-            label = _as_vector(label)
+            label = as_vector(label)
         children = tuple(children)
         size, depth, arity = 1, 0, len(children)
         for slot, child in enumerate(children):
@@ -163,19 +152,18 @@ class Tree:
         root: Tree | None = None
         position = 0
         while True:
-            match = _TOKEN.match(text, position)
+            match = TOKEN.match(text, position)
             if match is None:
-                raise _bad_token(text, position)
+                raise bad_token(text, position)
             start, position = match.start(match.lastindex or 0), match.end()
             bracket, quoted, vector, bare, end = match.groups()
             if root is not None and end is None:
-                raise ParseError(
-                    f"expected the end of the text after a whole tree, got {text[start]!r}; give one tree at a time",
-                    text=text,
-                    position=start,
+                problem = (
+                    f"expected the end of the text after a whole tree, got {text[start]!r}; give one tree at a time"
                 )
+                raise ParseError(problem, text=text, position=start)
             if bracket == "(":
-                label, position = _head(text, position)
+                label, position = read_head(text, position)
                 open_nodes.append((label, [], start))
                 continue
             node: Tree | None
@@ -189,7 +177,11 @@ class Tree:
             elif end is not None:
                 if root is not None:
                     return root
-                raise _unfinished(text, open_nodes)
+                if open_nodes:
+                    raise unfinished(text, open_nodes[-1][0], open_nodes[-1][2])
+                raise ParseError(
+                    "expected a tree, got an empty text; write a label or (label …)", text=text, position=0
+                )
             elif bare == ABSENT:
                 if not open_nodes:
                     raise ParseError(
@@ -199,7 +191,7 @@ class Tree:
                     )
                 node = None
             else:
-                node = cls(_label(text, start, quoted, vector, bare))
+                node = cls(read_label(text, start, quoted, vector, bare))
             if open_nodes:
                 open_nodes[-1][1].append(node)
             else:
@@ -218,9 +210,9 @@ class Tree:
             elif item is None:
                 yield ABSENT
             elif not item._children:
-                yield _written(item._label)
+                yield written(item._label)
             else:
-                yield f"({_written(item._label)}"
+                yield f"({written(item._label)}"
                 stack.append(")")
                 for child in reversed(item._children):
                     stack.append(child)
@@ -302,7 +294,7 @@ class Tree:
                 drawn_at += node._size
                 continue
             note = notes[drawn_at] if notes is not None else ""
-            lines.append(f"{lead}{_written(node._label)}{'  ' + note if note else ''}")
+            lines.append(f"{lead}{written(node._label)}{'  ' + note if note else ''}")
             drawn += 1
             drawn_at += 1
             last = len(node._children) - 1
@@ -310,82 +302,6 @@ class Tree:
                 branch, below = ("└── ", "    ") if slot == last else ("├── ", "│   ")
                 stack.append((node._children[slot], indent + branch, indent + below))
         return "\n".join(lines)
-
-
-def _as_vector(label: object) -> tuple[float, ...]:
-    if isinstance(label, (int, float)) or not isinstance(label, Iterable):
-        raise TreeError(
-            f"a label is text or a vector of numbers, got {type(label).__name__} {label!r}; write Tree({str(label)!r})."
-        )
-    try:
-        vector = tuple(float(number) for number in label)
-    except (TypeError, ValueError) as problem:
-        raise TreeError(f"a vector label expects numbers, got {label!r}; {problem}.") from None
-    if not vector:
-        raise TreeError("a vector label expects at least one number, got none; use text for nodes without a vector.")
-    for index, number in enumerate(vector):
-        if not math.isfinite(number):
-            raise TreeError(
-                f"a vector label expects finite numbers, got {number} at index {index}; replace it, or drop the tree."
-            )
-    return vector
-
-
-def _written(label: Label) -> str:
-    if isinstance(label, tuple):
-        return f"[{' '.join(repr(number) for number in label)}]"
-    if label != ABSENT and _BARE_LABEL.fullmatch(label):
-        return label
-    return f'"{"".join(_ESCAPES.get(character, character) for character in label)}"'
-
-
-def _label(text: str, start: int, quoted: str | None, vector: str | None, bare: str | None) -> Label:
-    if quoted is not None:
-        return re.sub(r"\\(.)", lambda match: _UNESCAPES.get(match[1], match[1]), quoted[1:-1], flags=re.DOTALL)
-    if vector is not None:
-        try:
-            return _as_vector([float(number) for number in vector[1:-1].replace(",", " ").split()])
-        except ValueError as problem:
-            raise ParseError(
-                f"expected numbers in [ ], {problem}; put a label that begins with '[' in quotes",
-                text=text,
-                position=start,
-            ) from None
-    assert bare is not None
-    return bare
-
-
-def _head(text: str, position: int) -> tuple[Label, int]:
-    """Read the label that follows an opening bracket."""
-    match = _TOKEN.match(text, position)
-    if match is None:
-        raise _bad_token(text, position)
-    start = match.start(match.lastindex or 0)
-    bracket, quoted, vector, bare, end = match.groups()
-    if bracket is not None or end is not None or bare == ABSENT:
-        got = "the end of the text" if end is not None else repr(bracket or bare)
-        raise ParseError(
-            f"expected a label after '(', got {got}; write \"\" for an empty label", text=text, position=start
-        )
-    return _label(text, start, quoted, vector, bare), match.end()
-
-
-def _bad_token(text: str, position: int) -> ParseError:
-    while text[position].isspace():
-        position += 1
-    opener, closer = ('"', '"') if text[position] == '"' else ("[", "]")
-    return ParseError(f"expected {closer!r} to close {opener!r}, got the end of the text", text=text, position=position)
-
-
-def _unfinished(text: str, open_nodes: list[tuple[Label, list[Tree | None], int]]) -> ParseError:
-    if not open_nodes:
-        return ParseError("expected a tree, got an empty text; write a label or (label child …)", text=text, position=0)
-    label, _, start = open_nodes[-1]
-    line, column = text.count("\n", 0, start) + 1, start - text.rfind("\n", 0, start)
-    where = f"column {column}" if line == text.count("\n") + 1 else f"line {line}, column {column}"
-    return ParseError(
-        f"expected ')' to close '({_written(label)}' of {where}, got the end of the text", text=text, position=len(text)
-    )
 
 
 def _from_reverse_postorder(labels: list[Label], widths: list[int]) -> Tree:

@@ -1,0 +1,236 @@
+"""The encoder: runs a cell over a batch of trees, level by level."""
+
+import copy
+from dataclasses import dataclass
+from typing import Literal, final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from treefold.batch import Batch, Ints
+from treefold.cells import Cell, LeafLSTM, LeafRNN, PerLabel
+from treefold.errors import ConfigurationError, TreeError, require_choice
+from treefold.labels import LabelEncoder, Numeric
+from treefold.vocabulary import Vocabulary
+
+# Axes:  N nodes of the batch · B trees · n nodes of one level · L child slots · C state size · S memory size · M label size
+Direction = Literal["up", "down", "both"]
+
+
+@final
+@dataclass(frozen=True)
+class Encoding:
+    """The states of a batch; with both directions, the upward and the downward state one behind the other."""
+
+    levels: list[list[Tensor]]  # for each direction, the memories (n, S) of each level, in the order of the schedule
+    state_size: int
+    batch: Batch
+
+    @property
+    def nodes(self) -> Tensor:
+        """The states of all nodes, (N, C), in the forest's order: tree after tree, post-order."""
+        places = torch.from_numpy(self.batch.places).to(self.levels[0][0].device)
+        return torch.cat([torch.cat(levels)[places, : self.state_size] for levels in self.levels], dim=1)
+
+    @property
+    def roots(self) -> Tensor:
+        """The states of the roots, (B, C)."""
+        last = self.batch.node_count - len(self.batch)  # the roots are the last level
+        places = torch.from_numpy(self.batch.roots - last).to(self.levels[0][0].device)
+        return torch.cat([levels[-1][places, : self.state_size] for levels in self.levels], dim=1)
+
+
+@final
+class TreeEncoder(nn.Module):
+    r"""States of all nodes, and of the roots, for a batch of trees.
+
+    ``up`` folds a tree from the leaves: a node sees its children. ``down`` goes from the root: a node sees its parent, in
+    the slot which the node itself has among its siblings (in the only slot of a cell with one, or with any number).
+    ``both`` has a cell for each, ``down_cell`` or one like ``cell`` with weights of its own, and joins their states.
+
+    ``labels`` turns labels into the vectors that the cell sees; None where the cell has ``label_size=None``. The encoder
+    knows the labels of ``vocabulary``, and takes batches of any forest that has no others.
+
+    >>> from treefold import Forest, OneHot, TreeLSTM
+    >>> forest = Forest(["(and (not a) b)", "c"])
+    >>> cell = TreeLSTM("sum", state_size=4, arity=2, label_size=len(forest.vocabulary))
+    >>> encoding = TreeEncoder(cell, OneHot(forest.vocabulary))(forest.batch())
+    >>> encoding.roots.shape, encoding.nodes.shape
+    (torch.Size([2, 4]), torch.Size([5, 4]))
+    """
+
+    def __init__(
+        self,
+        cell: Cell,
+        labels: LabelEncoder | None = None,
+        *,
+        direction: Direction = "up",
+        down_cell: Cell | None = None,
+    ) -> None:
+        super().__init__()
+        require_choice("TreeEncoder", "direction", direction, ["up", "down", "both"])
+        if down_cell is not None and direction != "both":
+            raise ConfigurationError(f"TreeEncoder expects a down_cell with direction='both' only, got {direction!r}.")
+        self.direction: Direction = direction
+        self.labels = labels
+        self.cells = nn.ModuleDict()
+        if direction != "down":
+            self.cells["up"] = cell
+        if direction != "up":
+            self.cells["down"] = cell if direction == "down" else down_cell or _fresh_copy(cell)
+        for name in self.cells:
+            _check_cell(self._cell(name), labels, cell)
+        if direction != "up":
+            _check_down(self._cell("down"))
+        self.operators = cell.operators
+        self.vocabulary = Vocabulary([*cell.operators, *(labels.names if labels is not None else [])])
+        self.state_size = cell.state_size
+        self.out_size = cell.state_size * len(self.cells)
+        self._translation: tuple[Vocabulary, Ints] | None = None
+
+    def forward(self, batch: Batch) -> Encoding:
+        """Encode a batch of trees."""
+        operators, codes = self._codes(batch)
+        for name in self.cells:
+            _check_arity(self._cell(name), batch, operators, name)
+        reference = next(self.parameters())
+        operator = torch.from_numpy(operators).to(reference.device)
+        label = self._label_vectors(batch, operators, codes, reference)
+        passes = {"up": _fold_up, "down": _fold_down}
+        levels = [passes[name](self._cell(name), batch, label, operator, reference) for name in self.cells]
+        return Encoding(levels, self.state_size, batch)
+
+    def _cell(self, name: str) -> Cell:
+        cell = self.cells[name]
+        assert isinstance(cell, Cell)
+        return cell
+
+    def _codes(self, batch: Batch) -> tuple[Ints, Ints]:
+        """Translate the batch's labels: for each node its operator, and its code for the label encoder, both (N,)."""
+        count = len(self.operators)
+        if self.labels is None:
+            return np.full(batch.node_count, count), batch.labels
+        if self._translation is None or self._translation[0] is not batch.vocabulary:
+            self._translation = (batch.vocabulary, np.append(batch.vocabulary.codes_in(self.vocabulary), -1))
+        table = self._translation[1]
+        own = np.where(batch.labels >= 0, table[np.maximum(batch.labels, -1)], count)
+        if own.min() < 0:
+            self._raise_unknown(batch, int(np.flatnonzero(own < 0)[0]))
+        return np.minimum(own, count), np.where(batch.labels >= 0, own - count, batch.labels)
+
+    def _raise_unknown(self, batch: Batch, place: int) -> None:
+        label = batch.vocabulary[int(batch.labels[place])]
+        tree = batch.tree_of(place)
+        if isinstance(self.labels, Numeric):
+            raise TreeError(
+                f"tree {tree} of the batch: expected a vector label, or one of the operators {list(self.vocabulary)}, "
+                f"got {label!r}; give Tree a vector as label, or use OneHot or Embedding for text."
+            )
+        problem = self.vocabulary.unknown(label)
+        raise type(problem)(f"tree {tree} of the batch: {problem}")
+
+    def _label_vectors(self, batch: Batch, operators: Ints, codes: Ints, like: Tensor) -> Tensor | None:
+        """Return the label vectors (N, M), zero at operators."""
+        if self.labels is None:
+            return None
+        vectors = torch.from_numpy(batch.vectors).to(like)
+        if not self.operators:
+            result: Tensor = self.labels(torch.from_numpy(codes).to(like.device), vectors)
+            return result
+        leaves = np.flatnonzero(operators == len(self.operators))
+        rows = self.labels(torch.from_numpy(codes[leaves]).to(like.device), vectors)
+        return like.new_zeros(batch.node_count, self.labels.size).index_copy(
+            0, torch.from_numpy(leaves).to(like.device), rows
+        )
+
+
+def _fold_up(cell: Cell, batch: Batch, label: Tensor | None, operator: Tensor, like: Tensor) -> list[Tensor]:
+    """Compute memories from the deepest level to the roots."""
+    memory = like.new_zeros(0, cell.memory_size)
+    memories = []
+    for level, x, kind in zip(batch.levels(), _by_level(label, batch), _by_level(operator, batch), strict=True):
+        rows = torch.from_numpy(level.children).to(like.device)  # (n, W); row 0 is the absent child
+        below = nn.functional.pad(memory, (0, 0, 1, 0))
+        children = below.index_select(0, rows.flatten()).view(*rows.shape, cell.memory_size)
+        memory = cell(x, children, kind)
+        memories.append(memory)
+    return memories
+
+
+def _fold_down(cell: Cell, batch: Batch, label: Tensor | None, operator: Tensor, like: Tensor) -> list[Tensor]:
+    """Compute memories from the roots to the deepest level."""
+    memory = like.new_zeros(0, cell.memory_size)
+    memories = []
+    steps = list(zip(batch.levels(), _by_level(label, batch), _by_level(operator, batch), strict=True))
+    for level, x, kind in reversed(steps):
+        above = nn.functional.pad(memory, (0, 0, 1, 0))
+        parent = above.index_select(0, torch.from_numpy(level.parents).to(like.device)).unsqueeze(1)  # (n, 1, S)
+        slots = torch.from_numpy(level.slots).to(like.device)
+        place = (
+            None if _one_slot(cell) else nn.functional.one_hot(slots, cell.arity).to(parent).unsqueeze(2)
+        )  # (n, L, 1)
+        memory = cell(x, parent if place is None else place * parent, kind)
+        memories.append(memory)
+    return memories[::-1]
+
+
+def _one_slot(cell: Cell) -> bool:
+    """Say whether a parent stands in the same slot for all its children."""
+    return cell.takes_any_number or cell.arity == 1
+
+
+def _by_level(values: Tensor | None, batch: Batch) -> list[Tensor] | list[None]:
+    # Split once instead of slicing at each level: the gradient of a slice is as long as the whole.
+    return [None] * len(batch.level_sizes) if values is None else list(torch.split(values, batch.level_sizes.tolist()))
+
+
+def _check_arity(cell: Cell, batch: Batch, operators: Ints, direction: str) -> None:
+    """Raise where a node needs more slots than its cell has: up, for its children; down, for its place among its siblings."""
+    if direction == "down" and _one_slot(cell):
+        return
+    needed = batch.slots_used if direction == "up" else batch.slots + 1
+    limits = [cell.arity_of(operator) for operator in range(len(cell.operators) + 1)]
+    allowed = np.array([np.iinfo(np.int64).max if limit is None else limit for limit in limits])[operators]
+    wide = np.flatnonzero(needed > allowed)
+    if not len(wide):
+        return
+    place = int(wide[0])
+    code = int(batch.labels[place])
+    name = repr(batch.vocabulary[code]) if code >= 0 else "with a vector label"
+    has = "has {} children" if direction == "up" else "is child {} of its parent"
+    node = f"tree {batch.tree_of(place)} of the batch: node {name} {has.format(needed[place])}"
+    if limits[int(operators[place])] == 0:
+        raise TreeError(
+            f"{node}, but is no operator of PerLabel, which knows {', '.join(map(repr, cell.operators))}; "
+            f"give it a cell of its own, or a leaf cell that takes children."
+        )
+    raise TreeError(
+        f"{node}, but arity={limits[int(operators[place])]}; raise `arity`, "
+        f"or choose a shared sum, canonical or tensor-train aggregator, which takes any number."
+    )
+
+
+def _check_cell(cell: Cell, labels: LabelEncoder | None, first: Cell) -> None:
+    size = None if labels is None else labels.size
+    if cell.label_size != size:
+        raise ConfigurationError(
+            f"TreeEncoder expects labels of the cell's label_size={cell.label_size}, got {size}; "
+            f"make the cell with label_size=labels.size, or leave both out."
+        )
+    if (cell.state_size, cell.operators) != (first.state_size, first.operators):
+        raise ConfigurationError("TreeEncoder expects both cells to have the same state_size and operators.")
+
+
+def _check_down(cell: Cell) -> None:
+    if isinstance(cell, PerLabel) and isinstance(cell.cell_of(len(cell.operators)), (LeafRNN, LeafLSTM)):
+        raise ConfigurationError(
+            "TreeEncoder with direction='down' expects leaves that see their parent, got a LeafRNN or LeafLSTM; "
+            "make PerLabel with leaf=TreeRNN(…, label_size=…) or leaf=TreeLSTM(…, label_size=…)."
+        )
+
+
+def _fresh_copy(cell: Cell) -> Cell:
+    other = copy.deepcopy(cell)
+    other.reset_parameters()
+    return other

@@ -1,0 +1,173 @@
+"""Heads, which turn the states of trees into answers, and the model: an encoder with a head."""
+
+import abc
+import copy
+import itertools
+from collections.abc import Sequence
+from typing import TypeVar, final
+
+import torch
+from torch import Tensor, nn
+
+from treefold.aggregators import AGGREGATORS, Aggregator, Full
+from treefold.batch import Batch
+from treefold.cells import Cell
+from treefold.encoder import Encoding, TreeEncoder
+from treefold.errors import ConfigurationError, TreeError, require_choice, require_positive
+
+Model = TypeVar("Model", bound=nn.Module)
+
+# Axes:  N nodes · B trees · P pairs · C state size · K classes or outputs
+
+
+class Head(nn.Module, abc.ABC):
+    """What is read off an encoding."""
+
+    @abc.abstractmethod
+    def forward(self, encoding: Encoding) -> Tensor:
+        """Return one row of outputs for each tree, pair or node."""
+
+
+@final
+class Classifier(Head):
+    """Class scores (B, K) for each tree, from its root through hidden layers; the paper has two of 20.
+
+    >>> Classifier(in_size=4, classes=10)
+    Classifier(...)
+    """
+
+    def __init__(self, *, in_size: int, classes: int, hidden: Sequence[int] = (20, 20)) -> None:
+        super().__init__()
+        self.layers = _perceptron("Classifier", in_size, hidden, classes=classes)
+
+    def forward(self, encoding: Encoding) -> Tensor:
+        """Return logits (B, K)."""
+        logits: Tensor = self.layers(encoding.roots)
+        return logits
+
+
+@final
+class NodeClassifier(Head):
+    """Class scores (N, K) for each node, in the forest's order.
+
+    >>> NodeClassifier(in_size=4, classes=10, hidden=())
+    NodeClassifier(...)
+    """
+
+    def __init__(self, *, in_size: int, classes: int, hidden: Sequence[int] = (20, 20)) -> None:
+        super().__init__()
+        self.layers = _perceptron("NodeClassifier", in_size, hidden, classes=classes)
+
+    def forward(self, encoding: Encoding) -> Tensor:
+        """Return logits (N, K)."""
+        logits: Tensor = self.layers(encoding.nodes)
+        return logits
+
+
+@final
+class Regressor(Head):
+    """Numbers (B, K) for each tree.
+
+    >>> Regressor(in_size=4)
+    Regressor(...)
+    """
+
+    def __init__(self, *, in_size: int, outputs: int = 1, hidden: Sequence[int] = (20, 20)) -> None:
+        super().__init__()
+        self.layers = _perceptron("Regressor", in_size, hidden, outputs=outputs)
+
+    def forward(self, encoding: Encoding) -> Tensor:
+        """Return predictions (B, K)."""
+        predictions: Tensor = self.layers(encoding.roots)
+        return predictions
+
+
+@final
+class PairClassifier(Head):
+    r"""Class scores (P, K) for each pair of trees: a tensor combines the two roots, then leaky ReLU and a linear layer.
+
+    .. math:: y = V \phi(T(\bar l, \bar r)) + b, \qquad \phi(z) = \max(z, 0) + 0.01 \min(z, 0)
+
+    The batch holds the left trees first, then the right ones in the same order: ``forest.batch([*left, *right])``. The
+    comparison layer has 75 entries, as in Bowman et al. (2015), whom the paper follows.
+
+    >>> PairClassifier(in_size=4, classes=7)
+    PairClassifier(...)
+    """
+
+    def __init__(self, *, in_size: int, classes: int, hidden_size: int = 75) -> None:
+        super().__init__()
+        require_positive("PairClassifier", in_size=in_size, classes=classes, hidden_size=hidden_size)
+        self.comparison = Full(state_size=in_size, out_size=hidden_size, arity=2)
+        self.scores = nn.Linear(hidden_size, classes)
+
+    def forward(self, encoding: Encoding) -> Tensor:
+        """Return logits (P, K)."""
+        roots = encoding.roots
+        if len(roots) % 2:
+            raise TreeError(f"pairs expect an even number of trees, left ones then right ones, got {len(roots)}.")
+        pairs = roots.view(2, -1, roots.shape[1]).transpose(0, 1)  # (P, 2, C)
+        compared = nn.functional.leaky_relu(self.comparison(pairs), negative_slope=0.01)
+        logits: Tensor = self.scores(compared)
+        return logits
+
+
+@final
+class TreeModel(nn.Module):
+    """An encoder with a head: from a batch of trees to answers.
+
+    >>> from treefold import Forest, OneHot, TreeLSTM
+    >>> forest = Forest(["(and (not a) b)", "c"])
+    >>> cell = TreeLSTM("tucker", state_size=4, arity=2, rank=2, label_size=len(forest.vocabulary))
+    >>> model = TreeModel(TreeEncoder(cell, OneHot(forest.vocabulary)), Classifier(in_size=4, classes=2))
+    >>> model(forest.batch()).shape
+    torch.Size([2, 2])
+    """
+
+    def __init__(self, encoder: TreeEncoder, head: Head) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.head = head
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Return the head's outputs."""
+        outputs: Tensor = self.head(self.encoder(batch))
+        return outputs
+
+
+def compress(model: Model, aggregator: str = "tucker", *, rank: int | None = None) -> Model:
+    """Return a copy of a model with the tensor of each aggregator decomposed into another form; the model stays.
+
+    >>> from treefold import TreeRNN
+    >>> compress(TreeRNN("full", state_size=6, arity=2), "tucker", rank=3).transition
+    Tucker(
+      state_size=6, out_size=6, arity=2, rank=3
+      ...
+    """
+    require_choice("compress", "aggregator", aggregator, AGGREGATORS)
+    form = AGGREGATORS[aggregator]
+    if form.has_rank and rank is None:
+        raise ConfigurationError(
+            f"compress expects a rank for {aggregator!r}, got none; a small one has fewer parameters."
+        )
+    result = copy.deepcopy(model)
+    cells = [module for module in result.modules() if isinstance(module, Cell)]
+    for cell in cells:
+        for name, module in list(cell.named_children()):
+            if isinstance(module, Aggregator):
+                with torch.no_grad():
+                    tensor = module.to_dense()
+                made = form.from_dense(tensor, rank, label_size=module.label_size, shared=module.shared)
+                made.initialisation = module.initialisation
+                setattr(cell, name, made)
+    return result
+
+
+def _perceptron(owner: str, in_size: int, hidden: Sequence[int], **out: int) -> nn.Sequential:
+    """Stack linear layers with ReLU between them."""
+    require_positive(owner, in_size=in_size, **out, **{f"hidden[{index}]": size for index, size in enumerate(hidden)})
+    sizes = [in_size, *hidden, *out.values()]
+    layers: list[nn.Module] = []
+    for size, following in itertools.pairwise(sizes):
+        layers += [nn.Linear(size, following), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])

@@ -1,0 +1,93 @@
+"""The oracle: one node at a time, by plain recursion, from the dense tensors and the paper's equations alone."""
+
+import torch
+from torch import Tensor
+
+from treefold import LeafLSTM, LeafRNN, PerLabel, Tree, TreeLSTM, TreeRNN
+from treefold.aggregators import Aggregator
+from treefold.cells import Cell
+from treefold.functional import contract
+
+
+def aggregate(aggregator: Aggregator, children: list[Tensor], label: Tensor | None) -> Tensor:
+    slots = max(len(children), 1) if aggregator.takes_any_number else aggregator.arity
+    absent = torch.zeros(aggregator.state_size, dtype=torch.float64)
+    vectors = [*([] if label is None else [label]), *children, *[absent] * (slots - len(children))]
+    return contract(aggregator.to_dense(slots), [vector.unsqueeze(0) for vector in vectors])[0]
+
+
+def transition(cell: Cell, name: str, label: Tensor | None, children: list[Tensor]) -> Tensor:
+    """Return the memory of one node."""
+    if isinstance(cell, PerLabel):
+        if name in cell.operators:
+            return transition(cell.cell_of(cell.operators.index(name)), name, None, children)
+        return transition(cell.cell_of(len(cell.operators)), name, label, children)
+    size = cell.state_size
+    if isinstance(cell, TreeRNN):
+        return torch.tanh(aggregate(cell.transition, [child[:size] for child in children], label))
+    if isinstance(cell, LeafRNN):
+        assert label is not None
+        return torch.tanh(label @ cell.affine.weights + cell.affine.bias)
+    squash = torch.tanh if cell.update == "tanh" else torch.sigmoid
+    if isinstance(cell, LeafLSTM):
+        assert label is not None
+        i, o, u = (label @ cell.affine.weights + cell.affine.bias).reshape(3, size)
+        c = torch.sigmoid(i) * squash(u)
+        return torch.cat([torch.sigmoid(o) * torch.tanh(c), c])
+    assert isinstance(cell, TreeLSTM)
+    states = [child[:size] for child in children]
+    i = torch.sigmoid(aggregate(cell.input_gate, states, label))
+    o = torch.sigmoid(aggregate(cell.output_gate, states, label))
+    u = squash(aggregate(cell.update_value, states, label))
+    c = i * u
+    gates = cell.forget_gates
+    for slot, child in enumerate(children):
+        weights = gates.slot_weights if gates.shared else gates.slot_weights[slot]
+        bias = gates.slot_biases if gates.shared else gates.slot_biases[slot]
+        before = child[:size] @ weights + bias
+        if label is not None:
+            assert gates.label_weights is not None
+            before = before + label @ gates.label_weights
+        c = c + torch.sigmoid(before) * child[size:]
+    return torch.cat([o * torch.tanh(c), c])
+
+
+def label_vector(node: Tree, names: list[str], size: int) -> Tensor:
+    """One-hot by name; a vector label is itself; zero for operators."""
+    if isinstance(node.label, tuple):
+        return torch.tensor(node.label, dtype=torch.float64)
+    vector = torch.zeros(size, dtype=torch.float64)
+    if node.label in names:
+        vector[names.index(node.label)] = 1
+    return vector
+
+
+def states_up(tree: Tree, cell: Cell, names: list[str]) -> list[Tensor]:
+    """Return the memories of all nodes in post-order."""
+    absent = torch.zeros(cell.memory_size, dtype=torch.float64)
+    below: list[Tensor] = []
+    children = []
+    for child in tree.children:
+        if child is None:
+            children.append(absent)
+        else:
+            below += states_up(child, cell, names)
+            children.append(below[-1])
+    label = None if cell.label_size is None else label_vector(tree, names, cell.label_size)
+    while children and children[-1] is absent:  # a node may have more empty slots than the cell has
+        children.pop()
+    return [*below, transition(cell, str(tree.label), label, children)]
+
+
+def states_down(tree: Tree, cell: Cell, names: list[str], parent: Tensor | None = None, slot: int = 0) -> list[Tensor]:
+    """Return the memories of all nodes in post-order; each sees its parent in its own slot."""
+    absent = torch.zeros(cell.memory_size, dtype=torch.float64)
+    one_slot = cell.takes_any_number or cell.arity == 1
+    context = [] if parent is None else [*[absent] * (0 if one_slot else slot), parent]
+    label = None if cell.label_size is None else label_vector(tree, names, cell.label_size)
+    memory = transition(cell, str(tree.label), label, context)
+    below: list[Tensor] = []
+    for place, child in enumerate(tree.children):
+        if child is not None:
+            below += states_down(child, cell, names, memory, place)
+    return [*below, memory]

@@ -1,0 +1,53 @@
+"""Imports point one way: each module may import those before it, and no others of ours."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "treefold"
+ORDER = [
+    ["errors"],
+    ["vocabulary", "notation", "columns"],
+    ["tree"],
+    ["batch", "shaping", "readers"],
+    ["forest"],
+    ["datasets"],
+    ["functional", "decompositions"],
+    ["symmetric"],
+    ["aggregators"],
+    ["cells", "labels", "paper"],
+    ["encoder"],
+    ["models"],
+    ["demo"],
+]
+RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
+
+
+def modules() -> list[Path]:
+    return sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_a_module_imports_only_from_those_before_it(path: Path) -> None:
+    own = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+    assert own in RANK, f"{own} has no place in the order of imports"
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("treefold."):
+            other = (node.module or "").split(".")[1]
+            assert other == own or RANK[other] < RANK[own], f"{own} imports {other}"
+
+
+def test_importing_prints_nothing_and_leaves_the_random_state_alone() -> None:
+    code = "import torch; s = torch.random.get_rng_state(); import treefold; assert torch.equal(s, torch.random.get_rng_state())"
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_no_file_is_longer_than_an_evening_allows() -> None:
+    long = {
+        str(path): lines for path in modules() if (lines := len(path.read_text(encoding="utf-8").splitlines())) > 400
+    }
+    assert not long

@@ -1,0 +1,209 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.strategies import any_tree, text_tree
+from treefold import Forest, Tree, Vocabulary
+from treefold.errors import ForestFileError, ParseError, TreeError, VocabularyError
+
+same_length = text_tree | st.builds(lambda x, y: Tree("v", [Tree([x, y]), None]), st.integers(), st.integers())
+
+
+@given(st.lists(same_length, max_size=8))
+def test_a_forest_gives_back_equal_trees(trees: list[Tree]) -> None:
+    forest = Forest(trees)
+    assert list(forest) == trees and len(forest) == len(trees)
+    assert forest.sizes.tolist() == [tree.size for tree in trees]
+    assert forest.node_count == sum(tree.size for tree in trees)
+    assert forest.arity == max((tree.arity for tree in trees), default=0)
+    assert forest.depth == max((tree.depth for tree in trees), default=0)
+    assert [forest[index] for index in range(-len(trees), len(trees))] == trees + trees
+
+
+@given(st.lists(same_length, min_size=1, max_size=8), st.data())
+def test_slices_choices_and_concatenations_are_those_of_lists(trees: list[Tree], data: st.DataObject) -> None:
+    forest = Forest(trees)
+    part = data.draw(st.slices(len(trees)))
+    assert list(forest[part]) == trees[part]
+    chosen = data.draw(st.lists(st.integers(-len(trees), len(trees) - 1), max_size=6))
+    assert list(forest[chosen]) == [trees[index] for index in chosen]
+    assert list(forest[part] + forest[chosen]) == trees[part] + [trees[index] for index in chosen]
+    assert list(Forest(trees[:2]) + Forest(trees[2:])) == trees
+    assert list(Forest.concatenate([forest[chosen], forest, forest[part]])) == [
+        *[trees[index] for index in chosen],
+        *trees,
+        *trees[part],
+    ]
+
+
+@given(trees=st.lists(same_length, max_size=8))
+def test_a_saved_forest_opens_equal(trees: list[Tree], tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.mktemp("forest") / "trees.forest"
+    Forest(trees).save(path)
+    for verify in (False, True):
+        opened = Forest.open(path, verify=verify)
+        assert list(opened) == trees
+        assert list(opened[::-1]) == trees[::-1]
+        assert not opened.labels.flags.writeable
+
+
+def test_the_columns_are_post_order_with_parents_and_slots() -> None:
+    forest = Forest([Tree.parse("(f a _ (g b))"), Tree.parse("a")])
+    assert [forest.vocabulary[code] for code in forest.labels] == ["a", "b", "g", "f", "a"]
+    assert forest.parents.tolist() == [3, 2, 3, -1, -1]
+    assert forest.slots.tolist() == [0, 0, 2, 0, 0]
+    assert forest.widths.tolist() == [0, 0, 1, 3, 0]
+    assert forest.depths.tolist() == [1, 2, 1, 0, 0]
+    assert forest.offsets.tolist() == [0, 4, 5]
+
+
+def test_the_vocabulary_does_not_depend_on_the_order_of_the_trees() -> None:
+    assert Forest(["(f b)", "(a c)"]).vocabulary == Forest(["(a c)", "(f b)"]).vocabulary == Vocabulary("abcf")
+
+
+def test_a_concatenation_with_new_labels_keeps_the_first_ones_codes() -> None:
+    joined = Forest(["(f z)"]) + Forest(["(a f)"])
+    assert list(joined.vocabulary) == ["f", "z", "a"]
+    assert list(joined) == [Tree.parse("(f z)"), Tree.parse("(a f)")]
+    assert list(Forest([]) + Forest(["a"])) == [Tree("a")] and len(Forest.concatenate([])) == 0
+
+
+def test_a_chain_of_a_hundred_thousand_nodes_goes_in_and_out() -> None:
+    chain = Tree("a")
+    for _ in range(99_999):
+        chain = Tree("f", [chain])
+    assert list(Forest([chain])) == [chain]
+
+
+def test_a_given_vocabulary_is_kept_and_a_label_outside_it_named() -> None:
+    vocabulary = Vocabulary(["MIN", "MAX", "1", "unused"])
+    assert Forest(["(MAX 1)"], vocabulary).vocabulary is vocabulary
+    with pytest.raises(
+        VocabularyError, match=r"tree 1: expected one of 4 known labels, got 'MAXX' \(nearest known: 'MAX'\)"
+    ):
+        Forest(["(MAX 1)", "(MAXX 1)"], vocabulary)
+
+
+def test_what_is_no_tree_is_refused_with_its_number() -> None:
+    with pytest.raises(TreeError, match="tree 1: expected a Tree or an s-expression, got int 7"):
+        Forest([Tree("a"), 7])  # type: ignore[list-item]
+    with pytest.raises(
+        TreeError, match=r"Forest expects an iterable of trees, got a single Tree; write Forest\(\[tree\]\)"
+    ):
+        Forest(Tree("a"))  # type: ignore[arg-type]
+    with pytest.raises(ParseError, match=r"tree 1: line 1, column 3: expected '\)'"):
+        Forest(["a", "(b"])
+    with pytest.raises(TreeError, match="tree 1: expected a vector label of 2 numbers as before, got 3; pad it"):
+        Forest(["[1 2]", "[1 2 3]"])
+    with pytest.raises(TreeError, match=r"vector labels of one forest have one length, got \[1, 2\]"):
+        Forest(["[1 2]"]) + Forest(["[1]"])
+
+
+def test_indices_outside_the_forest_or_of_the_wrong_kind_are_refused() -> None:
+    forest = Forest(["a", "b"])
+    for index in (2, -3, [0, 5]):
+        with pytest.raises(IndexError, match="of a forest of 2 trees"):
+            forest[index]
+    with pytest.raises(TreeError, match=r"a flat list of whole numbers, got an array of bool.*numpy.flatnonzero"):
+        forest[np.array([True, False])]
+    with pytest.raises(TreeError, match="a batch expects at least one tree, got none"):
+        forest.batch([])
+
+
+def saved(path: Path) -> bytes:
+    Forest(["(MIN 2 _ (MAX 1 3))", "7"]).save(path)
+    return path.read_bytes()
+
+
+def test_a_truncated_file_is_refused_wherever_it_ends(tmp_path: Path) -> None:
+    path = tmp_path / "x.forest"
+    whole = saved(path)
+    for end in range(0, len(whole), 7):
+        path.write_bytes(whole[:end])
+        with pytest.raises(ForestFileError, match=r"truncated, write or copy it anew|which begins with TREEFOLD, got"):
+            Forest.open(path)
+    path.write_bytes(whole + b"x")
+    with pytest.raises(ForestFileError, match="longer than written"):
+        Forest.open(path)
+
+
+def test_foreign_files_and_other_versions_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.forest"
+    path.write_bytes(b"PK\x03\x04 a zip archive, and long enough to have a preamble")
+    with pytest.raises(ForestFileError, match=r"expected a treefold forest file, which begins with TREEFOLD, got b'PK"):
+        Forest.open(path)
+    whole = bytearray(saved(path))
+    whole[8] = 9
+    path.write_bytes(whole)
+    with pytest.raises(
+        ForestFileError, match="expected format version 1, got 9; open it with the treefold that wrote it"
+    ):
+        Forest.open(path)
+    with pytest.raises(ForestFileError, match="expected a forest file, got nothing there"):
+        Forest.open(tmp_path / "absent")
+    with pytest.raises(ForestFileError, match="got a directory"):
+        Forest.open(tmp_path)
+
+
+@given(st.data())
+def test_no_damaged_byte_goes_unnoticed_when_verified(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    path = tmp_path_factory.mktemp("forest") / "x.forest"
+    whole = bytearray(saved(path))
+    trees = list(Forest.open(path))
+    place = data.draw(st.integers(0, len(whole) - 1))
+    whole[place] ^= data.draw(st.integers(1, 255))
+    path.write_bytes(whole)
+    try:
+        opened = list(Forest.open(path, verify=True))
+    except ForestFileError:
+        return
+    assert opened == trees  # the byte was padding
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "problem"),
+    [
+        ("parents", [0, 2, 3, 1, -1, -1], "parents that do not follow their children"),
+        ("parents", [9, 3, 3, 9, -1, -1], "parents outside their tree"),
+        ("slots", [9, 0, 1, 2, 0, 0], "children outside the slots of their parent"),
+        ("slots", [0, 0, 0, 2, 0, 0], "two children in one slot"),
+        ("depths", [1, 2, 5, 1, 0, 0], "depths that are not those of the parents plus one"),
+        ("labels", [99, 0, 0, 0, 0, 0], "labels outside the vocabulary"),
+        ("offsets", [0, 5, 5], "tree offsets that do not span the nodes"),
+        ("offsets", [0, 0, 6], "a tree without nodes"),
+        ("widths", [0, 0], "columns of different length"),
+    ],
+)
+def test_arrays_that_are_no_trees_are_refused(tmp_path: Path, column: str, value: list[int], problem: str) -> None:
+    forest = Forest(["(MIN 2 _ (MAX 1 3))", "7"])
+    forest.save(tmp_path / "good")
+    assert forest.parents.tolist() == [4, 3, 3, 4, -1, -1]
+    setattr(forest, column, np.array(value, dtype=getattr(forest, column).dtype))
+    forest.save(tmp_path / "bad")
+    with pytest.raises(ForestFileError, match=problem):
+        Forest.open(tmp_path / "bad", verify=True)
+
+
+def test_a_failed_save_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "x.forest"
+    whole = saved(path)
+
+    def full_disk(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        Forest(["other"]).save(path)
+    assert path.read_bytes() == whole and list(tmp_path.iterdir()) == [path]
+
+
+@given(any_tree)
+def test_any_single_tree_survives_the_file(tree: Tree) -> None:
+    lengths = {len(node.label) for node in tree.preorder() if isinstance(node.label, tuple)}
+    if len(lengths) <= 1:
+        assert list(Forest([tree])) == [tree]
