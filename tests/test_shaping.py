@@ -1,3 +1,6 @@
+import gc
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -119,6 +122,15 @@ def test_settings_that_cannot_be_are_refused(max_arity: int, policy: str, proble
     assert str(caught.value) == problem
 
 
+@pytest.fixture
+def no_collection() -> Iterator[None]:
+    """Pause the search for cycles, which would take most of the time of a test with millions of nodes."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("no_collection")
 def test_a_chain_of_a_million_nodes_above_a_hundred_thousand_children_is_shaped() -> None:
     tree = Tree("a", [Tree("b")] * 100_000)
     for _ in range(1_000_000):
