@@ -10,10 +10,11 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "treefold"
 ORDER = [
     ["errors"],
-    ["vocabulary", "notation", "columns"],
-    ["tree"],
-    ["batch", "shaping", "readers"],
+    ["vocabulary", "notation", "files"],
+    ["tree", "columns"],
+    ["shaping", "readers", "batch"],
     ["forest"],
+    ["dataset"],
     ["datasets"],
     ["functional", "decompositions"],
     ["symmetric"],
@@ -21,7 +22,8 @@ ORDER = [
     ["cells", "labels", "paper"],
     ["encoder"],
     ["models"],
-    ["demo"],
+    ["demo", "cli"],
+    ["__main__"],
 ]
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
 

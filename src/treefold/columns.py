@@ -3,7 +3,6 @@
 import json
 import os
 import struct
-import tempfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treefold.errors import ForestFileError
+from treefold.files import atomic_file
 
 Array = npt.NDArray[Any]
 
@@ -25,12 +25,12 @@ _PREAMBLE: Final = struct.Struct("<8sIIQ")  # magic, version, CRC-32 of the head
 def write_columns(path: str | os.PathLike[str], facts: Mapping[str, Any], columns: Mapping[str, Array]) -> None:
     """Write facts (JSON) and arrays under a name; the name holds the old file or the whole new one, never a part.
 
-    >>> folder = tempfile.TemporaryDirectory()
-    >>> write_columns(Path(folder.name) / "x", {"kind": "demo"}, {"a": np.arange(3, dtype=np.int32)})
-    >>> facts, columns = read_columns(Path(folder.name) / "x", kind="demo")
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_columns(Path(folder) / "x", {"kind": "demo"}, {"a": np.arange(3, dtype=np.int32)})
+    ...     facts, columns = read_columns(Path(folder) / "x", kind="demo")
     >>> columns["a"]
     array([0, 1, 2], dtype=int32)
-    >>> folder.cleanup()
     """
     arrays = {
         name: np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<")) for name, array in columns.items()
@@ -48,22 +48,12 @@ def write_columns(path: str | os.PathLike[str], facts: Mapping[str, Any], column
     header = json.dumps({**facts, "columns": table, "bytes": offset}).encode()
     header += b" " * (_aligned(_PREAMBLE.size + len(header)) - _PREAMBLE.size - len(header))
 
-    path = Path(path)
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(_PREAMBLE.pack(MAGIC, VERSION, zlib.crc32(header), len(header)))
-            file.write(header)
-            for array in arrays.values():
-                file.write(_raw(array))
-                file.write(b"\0" * (_aligned(array.nbytes) - array.nbytes))
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    with atomic_file(path) as file:
+        file.write(_PREAMBLE.pack(MAGIC, VERSION, zlib.crc32(header), len(header)))
+        file.write(header)
+        for array in arrays.values():
+            file.write(_raw(array))
+            file.write(b"\0" * (_aligned(array.nbytes) - array.nbytes))
 
 
 def read_columns(

@@ -52,8 +52,12 @@ class ConfigurationError(TreefoldError):
     """Settings that cannot be, alone or together."""
 
 
+class FileError(TreefoldError):
+    """A file or folder cannot be written where it should, or stands where none should."""
+
+
 class ForestFileError(TreefoldError):
-    """A file is not a forest, or not a whole one."""
+    """A file is not a forest or another of our files, or not a whole one."""
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

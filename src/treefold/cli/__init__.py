@@ -1,0 +1,49 @@
+"""The command line: `treefold --help` teaches it."""
+
+import sys
+
+import typer
+
+from treefold.cli.console import err
+from treefold.cli.data import app as data_app
+from treefold.errors import TreefoldError
+
+_INTERRUPTED = 130
+
+app = typer.Typer(
+    name="treefold",
+    help="Recursive neural networks on trees: make or convert data, and look at them.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+)
+app.add_typer(data_app, name="data")
+
+
+@app.callback(invoke_without_command=True)
+def _version(version: bool = typer.Option(False, "--version", help="Show the version and stop.")) -> None:
+    if version:
+        from treefold import __version__
+
+        typer.echo(f"treefold {__version__}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command line; what went wrong is said in a line, with a non-zero exit."""
+    try:
+        app()
+    except TreefoldError as problem:
+        err.print(f"error: {problem}", markup=False, style="red")
+        sys.exit(2)
+    except OSError as problem:
+        where = f"{problem.filename}: " if problem.filename else ""
+        err.print(
+            f"error: {where}{problem.strerror or problem}; nothing was left half-written.", markup=False, style="red"
+        )
+        sys.exit(1)
+    except SystemExit as stop:
+        if stop.code == _INTERRUPTED:  # what typer makes of Ctrl-C, without a word
+            err.print("interrupted; nothing was left half-written.")
+        raise

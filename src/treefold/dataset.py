@@ -1,0 +1,172 @@
+"""Data sets: trees with labels and splits, in a directory that says how it was made."""
+
+import hashlib
+import itertools
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, final
+
+import numpy as np
+import numpy.typing as npt
+
+from treefold.columns import read_columns, write_columns
+from treefold.errors import ForestFileError, ShapeError
+from treefold.files import atomic_folder
+from treefold.forest import Forest
+
+# Axes:  n examples · N nodes
+Ints = npt.NDArray[np.int64]
+VERSION: Final = 1
+SPLITS: Final = ("train", "validation", "test")
+
+
+@final
+@dataclass(frozen=True)
+class Dataset:
+    """Examples of one tree each, or of two (pairs), with a class and a place in one split at most.
+
+    - ``forest``: example e has tree e; of pairs, the trees 2e and 2e + 1;
+    - ``targets`` (n,): the place of the example's class in ``classes``, -1 where it has none;
+    - ``splits``: for ``train``, ``validation`` and ``test`` the numbers of their examples;
+    - ``node_targets`` (N,): the class of every subtree where it is known, in the forest's order;
+    - ``made``: how the data set was made, for `dataset.json`.
+
+    >>> data = Dataset(Forest(["(f a)", "b"]), np.array([1, 0]), ("no", "yes"), {"train": np.array([0, 1])})
+    >>> len(data), data.trees_of([1]).tolist()
+    (2, [1])
+    """
+
+    forest: Forest
+    targets: Ints
+    classes: tuple[str, ...]
+    splits: Mapping[str, Ints]
+    pairs: bool = False
+    node_targets: Ints | None = None
+    made: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        expected = len(self.forest) // (2 if self.pairs else 1)
+        if len(self.targets) != expected:
+            raise ShapeError(
+                f"a data set of {len(self.forest)} trees expects {expected} labels, one for each "
+                f"{'pair' if self.pairs else 'tree'}, got {len(self.targets)}."
+            )
+        if len(self.targets) and not -1 <= self.targets.min() <= self.targets.max() < len(self.classes):
+            raise ShapeError(f"labels are numbers of {len(self.classes)} classes, got others; -1 stands for none.")
+        if self.node_targets is not None and len(self.node_targets) != self.forest.node_count:
+            raise ShapeError(
+                f"node labels are one for each of {self.forest.node_count} nodes, got {len(self.node_targets)}."
+            )
+        for name, part in self.splits.items():
+            if len(part) and not 0 <= part.min() <= part.max() < expected:
+                raise ShapeError(f"the split {name!r} has numbers outside the {expected} examples.")
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def trees_of(self, examples: Sequence[int] | Ints) -> Ints:
+        """Return the numbers of the trees of some examples, for `Forest.batch`; of pairs, all left ones, then all right."""
+        chosen = np.asarray(examples, dtype=np.int64)
+        return np.concatenate([2 * chosen, 2 * chosen + 1]) if self.pairs else chosen
+
+    def keys(self) -> list[bytes]:
+        """Return a key for each example; equal examples have equal keys."""
+        keys = tree_keys(self.forest)
+        return [left + right for left, right in zip(keys[::2], keys[1::2], strict=True)] if self.pairs else keys
+
+    def summary(self) -> dict[str, Any]:
+        """Return what `dataset.json` holds."""
+        return {
+            "format": "treefold dataset",
+            "version": VERSION,
+            "examples": len(self),
+            "pairs": self.pairs,
+            "trees": len(self.forest),
+            "nodes": self.forest.node_count,
+            "arity": self.forest.arity,
+            "depth": self.forest.depth,
+            "node_labels": self.node_targets is not None,
+            "splits": {name: len(part) for name, part in self.splits.items()},
+            "made": dict(self.made),
+        }
+
+    def save(
+        self, folder: str | os.PathLike[str], *, force: bool = False, texts: Mapping[str, str] | None = None
+    ) -> None:
+        """Write the data set as a directory, whole or not at all; ``texts`` are further files by name."""
+        with atomic_folder(folder, force=force) as place:
+            self.forest.save(place / "trees.forest")
+            columns: dict[str, npt.NDArray[Any]] = {"targets": self.targets.astype(np.int32)}
+            columns |= {f"split {name}": part.astype(np.int64) for name, part in self.splits.items()}
+            if self.node_targets is not None:
+                columns["node_targets"] = self.node_targets.astype(np.int32)
+            write_columns(place / "examples.columns", {"kind": "examples"}, columns)
+            vocabulary = {"labels": list(self.forest.vocabulary), "classes": list(self.classes)}
+            (place / "vocabulary.json").write_text(json.dumps(vocabulary, indent=1) + "\n", encoding="utf-8")
+            (place / "dataset.json").write_text(json.dumps(self.summary(), indent=1) + "\n", encoding="utf-8")
+            for name, text in (texts or {}).items():
+                (place / name).write_text(text, encoding="utf-8", errors="backslashreplace")
+
+    @classmethod
+    def open(cls, folder: str | os.PathLike[str], *, verify: bool = False) -> "Dataset":
+        """Open a saved data set; trees stay on disk until they are used."""
+        folder = Path(folder)
+        if not (folder / "dataset.json").is_file():
+            raise ForestFileError(
+                f"{folder}: expected a data set, a directory with dataset.json, got "
+                f"{'a directory without it' if folder.is_dir() else 'no such directory'}; "
+                f"make one with `treefold data convert` or `treefold data listops`."
+            )
+        facts = _read_json(folder / "dataset.json")
+        if facts.get("format") != "treefold dataset" or facts.get("version") != VERSION:
+            raise ForestFileError(
+                f"{folder}: expected a treefold dataset of version {VERSION}, got {facts.get('format')!r} of version "
+                f"{facts.get('version')!r}; open it with the treefold that wrote it, or make it anew."
+            )
+        forest = Forest.open(folder / "trees.forest", verify=verify)
+        _, columns = read_columns(folder / "examples.columns", kind="examples", verify=verify)
+        vocabulary = _read_json(folder / "vocabulary.json")
+        prefix = "split "
+        try:
+            return cls(
+                forest=forest,
+                targets=columns["targets"].astype(np.int64),
+                classes=tuple(vocabulary["classes"]),
+                splits={name.removeprefix(prefix): part for name, part in columns.items() if name.startswith(prefix)},
+                pairs=bool(facts["pairs"]),
+                node_targets=columns.get("node_targets"),
+                made=facts["made"],
+            )
+        except (KeyError, TypeError, ShapeError) as problem:
+            raise ForestFileError(f"{folder}: expected files that fit together, got {problem}; make it anew.") from None
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as problem:
+        raise ForestFileError(f"{path}: expected a JSON file, got {problem}; make the data set anew.") from None
+    if not isinstance(facts, dict):
+        raise ForestFileError(f"{path}: expected a JSON object, got {type(facts).__name__}; make the data set anew.")
+    return facts
+
+
+def tree_keys(forest: Forest) -> list[bytes]:
+    """Return a 16-byte key for each tree; equal trees of one forest have equal keys, others differ.
+
+    >>> keys = tree_keys(Forest(["(f a)", "(f b)", "(f a)"]))
+    >>> keys[0] == keys[2] != keys[1]
+    True
+    """
+    table = np.stack([forest.labels, forest.parents, forest.slots, forest.widths], axis=1)
+    vector = table[:, 0] < 0  # rows of equal vectors differ in number: take the number of the first equal one
+    if vector.any():
+        _, first = np.unique(forest.vectors[-1 - table[vector, 0]], axis=0, return_inverse=True)
+        table[vector, 0] = -1 - first.reshape(-1)
+    data = table.tobytes()
+    width = table.shape[1] * table.itemsize
+    bounds = (forest.offsets * width).tolist()
+    return [hashlib.blake2b(data[start:end], digest_size=16).digest() for start, end in itertools.pairwise(bounds)]

@@ -1,0 +1,85 @@
+"""Writing that leaves the old thing or the whole new one under a name, never a part."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from treefold.errors import FileError
+
+
+@contextmanager
+def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Open a file that takes its name only when everything was written.
+
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with atomic_file(Path(folder) / "x") as file:
+    ...         _ = file.write(b"whole")
+    ...     (Path(folder) / "x").read_bytes()
+    b'whole'
+    """
+    path = Path(path)
+    try:
+        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    except OSError as problem:
+        raise FileError(
+            f"{path}: expected a folder that can be written to, got {problem.strerror or problem}; make it, or choose another."
+        ) from None
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).chmod(0o666 & ~_umask())
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def atomic_folder(path: str | os.PathLike[str], *, force: bool = False) -> Iterator[Path]:
+    """Give a folder to fill, which takes its name when the block ends well; one that exists is kept unless ``force``.
+
+    >>> with tempfile.TemporaryDirectory() as place:
+    ...     with atomic_folder(Path(place) / "data") as folder:
+    ...         _ = (folder / "x").write_text("whole")
+    ...     sorted(path.name for path in (Path(place) / "data").iterdir())
+    ['x']
+    """
+    path = Path(path)
+    if os.path.lexists(path) and not force:
+        raise FileError(
+            f"{path}: expected a name that is free, got one that exists; choose another, or use --force to replace it."
+        )
+    if os.path.lexists(path) and not path.is_dir():
+        raise FileError(f"{path}: expected a directory to replace, got a file; remove it, or choose another name.")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    except OSError as problem:
+        raise FileError(
+            f"{path}: expected a place that can be written to, got {problem.strerror or problem}; choose another."
+        ) from None
+    try:
+        yield temporary
+        temporary.chmod(0o777 & ~_umask())
+        if os.path.lexists(path):
+            old = Path(tempfile.mkdtemp(prefix=f".{path.name}.old.", dir=path.parent))
+            path.rename(old / path.name)
+            temporary.rename(path)
+            shutil.rmtree(old, ignore_errors=True)
+        else:
+            temporary.rename(path)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,138 @@
+"""The command line, run as a user runs it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from treefold.dataset import Dataset
+
+SHARED = Path(__file__).parents[2].parent / "shared" / "data"
+
+
+def treefold(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "treefold", *map(str, arguments)]
+    env = {**os.environ, "COLUMNS": "80", **environment}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=env)
+
+
+def test_help_names_the_commands_and_the_formats() -> None:
+    assert all(word in treefold("data", "--help").stdout for word in ("listops", "lrt", "convert", "inspect"))
+    assert "--max-arity" in treefold("data", "convert", "--help").stdout
+    assert treefold("--version").stdout.startswith("treefold ")
+
+
+def test_listops_is_made_inspected_and_not_overwritten(tmp_path: Path) -> None:
+    out = tmp_path / "lo"
+    made = treefold("data", "listops", "--out", out, "--size", 300, "--seed", 2)
+    assert made.returncode == 0 and "300 trees" in made.stdout and "246 train, 24 validation, 30 test" in made.stdout
+    again = treefold("data", "listops", "--out", out, "--size", 10)
+    assert again.returncode == 2 and "got one that exists; choose another, or use --force" in again.stderr
+    assert "Traceback" not in again.stderr and len(Dataset.open(out)) == 300
+    assert treefold("data", "listops", "--out", out, "--size", 10, "--force").returncode == 0
+    assert len(Dataset.open(out)) == 10
+
+
+def test_inspect_fits_in_eighty_columns_and_speaks_json(tmp_path: Path) -> None:
+    out = tmp_path / "lo"
+    treefold("data", "listops", "--out", out, "--size", 500)
+    shown = treefold("data", "inspect", out)
+    assert shown.returncode == 0
+    assert max(len(line) for line in shown.stdout.splitlines()) <= 80 or str(out) in max(
+        shown.stdout.splitlines(), key=len
+    )
+    assert all(
+        part in shown.stdout for part in ("depth of a tree", "children of a node", "class", "equal examples", "├── ")
+    )
+    found = json.loads(treefold("data", "inspect", out, "--json").stdout)
+    assert found["examples"] == 500 and found["duplicates"] == {
+        "within all": 0,
+        "train and validation": 0,
+        "train and test": 0,
+        "validation and test": 0,
+    }
+    assert sum(found["classes"]["train"].values()) == found["splits"]["train"]
+    assert sum(found["depths"].values()) == sum(found["sizes"].values()) == 500 and len(found["drawn"]) == 3
+
+
+def test_the_original_files_are_read_from_the_command_line(tmp_path: Path) -> None:
+    if not SHARED.exists():
+        pytest.skip(f"NOT TESTED: the original files are not at {SHARED}")
+    out = tmp_path / "lo"
+    made = treefold("data", "listops", "--out", out, "--from", SHARED / "listops" / "sample_d20s.tsv")
+    assert made.returncode == 0 and "(300 test)" in made.stdout
+    files = [part for number in range(2) for part in ("--from", SHARED / "lrt" / f"train{number}")]
+    made = treefold("data", "lrt", "--out", tmp_path / "lrt", *files)
+    assert made.returncode == 0 and "2,349 pairs" in made.stdout
+
+
+def test_bad_lines_are_reported_with_their_place_or_left_out_and_listed(tmp_path: Path) -> None:
+    path = tmp_path / "bad.tsv"
+    path.write_text("2\t( ( ( [MIN 2 ) 7 ) ] )\n3\t( ( ( [MIN 2 ) 7 ) ] )\nx\n")
+    stopped = treefold("data", "listops", "--out", tmp_path / "d", "--from", path)
+    assert (
+        stopped.returncode == 2
+        and "bad.tsv, line 2, column 1: expected 2, the value of the expression, got 3" in stopped.stderr
+    )
+    assert "Traceback" not in stopped.stderr and not (tmp_path / "d").exists()
+    skipped = treefold("data", "listops", "--out", tmp_path / "d", "--from", path, "--skip-bad")
+    assert skipped.returncode == 0 and "left out 2 that could not be read" in skipped.stderr
+    assert (
+        len((tmp_path / "d" / "skipped.txt").read_text().splitlines()) == 2 and len(Dataset.open(tmp_path / "d")) == 1
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["convert", "absent.jsonl"], "absent.jsonl: expected a file that can be read"),
+        (["convert", "absent.xyz"], "expected a suffix that suggests the format, got '.xyz'"),
+        (["convert", "absent.csv", "--format", "cvs"], "got 'cvs' (nearest known: 'csv')"),
+        (["convert", "absent.csv", "--split", "1,2"], "--split expects three shares such as 0.8,0.1,0.1, got '1,2'"),
+        (["convert", "absent.csv", "--option", "text"], "--option expects key=value, got 'text'"),
+        (
+            ["convert", "absent.csv", "--max-arity", "2", "--wide", "fold"],
+            "absent.csv: expected a file that can be read",
+        ),
+        (["listops", "--operators", "MIN,MXA"], "got 'MXA' (nearest known: 'MAX')"),
+        (["listops", "--placement", "middle"], "expects placement to be one of 'left', 'random', got 'middle'"),
+        (["listops", "--max-depth", "1", "--size", "50"], "ask for fewer trees"),
+        (["lrt", "--from", "absent"], "absent: expected a file that can be read"),
+        (["glycans", "--path", "absent"], "absent"),
+        (["metamath", "--path", "absent"], "absent"),
+    ],
+)
+def test_bad_settings_end_in_one_clear_error(tmp_path: Path, arguments: list[str], message: str) -> None:
+    done = treefold("data", *arguments, "--out", tmp_path / "d")
+    assert done.returncode == 2, done.stderr
+    assert message in " ".join(done.stderr.split()) and "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_inspecting_what_is_no_data_set_says_what_to_do(tmp_path: Path) -> None:
+    done = treefold("data", "inspect", tmp_path)
+    assert done.returncode == 2 and "make one with `treefold data convert`" in done.stderr
+
+
+def test_a_full_disk_is_said_in_words_and_leaves_nothing(tmp_path: Path) -> None:
+    limit = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000)); "
+    code = f"{limit}import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); from treefold.cli import main; main()"
+    arguments = ["data", "listops", "--out", str(tmp_path / "d"), "--size", "2000"]
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "File too large; nothing was left half-written" in done.stderr
+    assert "Traceback" not in done.stderr and list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupt_leaves_nothing(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "treefold", "data", "listops", "--out", str(tmp_path / "d"), "--size", "1000000"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    time.sleep(5)  # it is importing or generating, for half a minute more
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 130 and "interrupted" in said and "Traceback" not in said
+    assert list(tmp_path.iterdir()) == []

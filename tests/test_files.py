@@ -1,0 +1,57 @@
+from pathlib import Path
+
+import pytest
+
+from treefold.errors import FileError
+from treefold.files import atomic_file, atomic_folder
+
+
+def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(b"old")
+    with pytest.raises(RuntimeError), atomic_file(path) as file:
+        file.write(b"half")
+        raise RuntimeError
+    assert path.read_bytes() == b"old" and list(tmp_path.iterdir()) == [path]
+    with atomic_file(path) as file:
+        file.write(b"new")
+        assert path.read_bytes() == b"old"
+    assert path.read_bytes() == b"new" and list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    with pytest.raises(KeyboardInterrupt), atomic_folder(path) as folder:
+        (folder / "x").write_text("half")
+        raise KeyboardInterrupt
+    assert list(tmp_path.iterdir()) == []
+    with atomic_folder(path) as folder:
+        (folder / "x").write_text("whole")
+    assert (path / "x").read_text() == "whole" and list(tmp_path.iterdir()) == [path]
+
+
+def test_an_existing_folder_is_replaced_only_by_force_and_only_by_a_whole_one(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    path.mkdir()
+    (path / "precious").write_text("old")
+    with pytest.raises(
+        FileError, match="expected a name that is free, got one that exists; choose another, or use --force"
+    ):
+        atomic_folder(path).__enter__()
+    with pytest.raises(RuntimeError), atomic_folder(path, force=True) as folder:
+        (folder / "x").write_text("half")
+        raise RuntimeError
+    assert (path / "precious").read_text() == "old" and list(tmp_path.iterdir()) == [path]
+    with atomic_folder(path, force=True) as folder:
+        (folder / "x").write_text("new")
+    assert [file.name for file in path.iterdir()] == ["x"] and list(tmp_path.iterdir()) == [path]
+
+
+def test_a_place_that_cannot_be_written_to_is_said_in_words(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(FileError, match="expected a folder that can be written to, got"):
+        atomic_file(tmp_path / "absent" / "x").__enter__()
+    with pytest.raises(FileError, match="expected a place that can be written to, got"):
+        atomic_folder(tmp_path / "file" / "x").__enter__()
+    with pytest.raises(FileError, match="expected a directory to replace, got a file"):
+        atomic_folder(tmp_path / "file", force=True).__enter__()
