@@ -134,7 +134,7 @@ class TreeEncoder(nn.Module):
         """Return the label vectors (N, M), zero at operators."""
         if self.labels is None:
             return None
-        vectors = torch.from_numpy(batch.vectors).to(like)
+        vectors = torch.tensor(batch.vectors, dtype=like.dtype, device=like.device)  # a copy: the map is read-only
         if not self.operators:
             result: Tensor = self.labels(torch.from_numpy(codes).to(like.device), vectors)
             return result

@@ -60,6 +60,14 @@ class ForestFileError(TreefoldError):
     """A file is not a forest or another of our files, or not a whole one."""
 
 
+class ModelFileError(TreefoldError):
+    """A directory is not a saved model or run, or not a whole one."""
+
+
+class TrainingError(TreefoldError):
+    """Training cannot start or go on."""
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return a did-you-mean ending for a message, or nothing where no known word is near.
 

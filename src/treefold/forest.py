@@ -158,6 +158,14 @@ class Forest:
             vocabulary=self.vocabulary,
         )
 
+    def node_rows(self, indices: "slice | Sequence[int] | npt.NDArray[np.integer]") -> npt.NDArray[np.int64]:
+        """Return the rows of the columns that hold the nodes of the chosen trees, in the order of a batch's nodes.
+
+        >>> Forest(["(f a)", "b"]).node_rows([1, 0]).tolist()
+        [2, 0, 1]
+        """
+        return self._rows(self._indices(indices))[0]
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the forest to one file, atomically; `open` maps it."""
         columns = {name: getattr(self, name) for name in _DTYPES}

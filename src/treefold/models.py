@@ -36,9 +36,9 @@ class Classifier(Head):
     Classifier(...)
     """
 
-    def __init__(self, *, in_size: int, classes: int, hidden: Sequence[int] = (20, 20)) -> None:
+    def __init__(self, *, in_size: int, classes: int, hidden: Sequence[int] = (20, 20), dropout: float = 0.0) -> None:
         super().__init__()
-        self.layers = _perceptron("Classifier", in_size, hidden, classes=classes)
+        self.layers = _perceptron("Classifier", in_size, hidden, dropout, classes=classes)
 
     def forward(self, encoding: Encoding) -> Tensor:
         """Return logits (B, K)."""
@@ -54,9 +54,9 @@ class NodeClassifier(Head):
     NodeClassifier(...)
     """
 
-    def __init__(self, *, in_size: int, classes: int, hidden: Sequence[int] = (20, 20)) -> None:
+    def __init__(self, *, in_size: int, classes: int, hidden: Sequence[int] = (20, 20), dropout: float = 0.0) -> None:
         super().__init__()
-        self.layers = _perceptron("NodeClassifier", in_size, hidden, classes=classes)
+        self.layers = _perceptron("NodeClassifier", in_size, hidden, dropout, classes=classes)
 
     def forward(self, encoding: Encoding) -> Tensor:
         """Return logits (N, K)."""
@@ -72,9 +72,11 @@ class Regressor(Head):
     Regressor(...)
     """
 
-    def __init__(self, *, in_size: int, outputs: int = 1, hidden: Sequence[int] = (20, 20)) -> None:
+    def __init__(
+        self, *, in_size: int, outputs: int = 1, hidden: Sequence[int] = (20, 20), dropout: float = 0.0
+    ) -> None:
         super().__init__()
-        self.layers = _perceptron("Regressor", in_size, hidden, outputs=outputs)
+        self.layers = _perceptron("Regressor", in_size, hidden, dropout, outputs=outputs)
 
     def forward(self, encoding: Encoding) -> Tensor:
         """Return predictions (B, K)."""
@@ -95,10 +97,11 @@ class PairClassifier(Head):
     PairClassifier(...)
     """
 
-    def __init__(self, *, in_size: int, classes: int, hidden_size: int = 75) -> None:
+    def __init__(self, *, in_size: int, classes: int, hidden_size: int = 75, dropout: float = 0.0) -> None:
         super().__init__()
         require_positive("PairClassifier", in_size=in_size, classes=classes, hidden_size=hidden_size)
         self.comparison = Full(state_size=in_size, out_size=hidden_size, arity=2)
+        self.dropout = nn.Dropout(dropout)
         self.scores = nn.Linear(hidden_size, classes)
 
     def forward(self, encoding: Encoding) -> Tensor:
@@ -107,7 +110,7 @@ class PairClassifier(Head):
         if len(roots) % 2:
             raise TreeError(f"pairs expect an even number of trees, left ones then right ones, got {len(roots)}.")
         pairs = roots.view(2, -1, roots.shape[1]).transpose(0, 1)  # (P, 2, C)
-        compared = nn.functional.leaky_relu(self.comparison(pairs), negative_slope=0.01)
+        compared = nn.functional.leaky_relu(self.comparison(self.dropout(pairs)), negative_slope=0.01)
         logits: Tensor = self.scores(compared)
         return logits
 
@@ -163,11 +166,11 @@ def compress(model: Model, aggregator: str = "tucker", *, rank: int | None = Non
     return result
 
 
-def _perceptron(owner: str, in_size: int, hidden: Sequence[int], **out: int) -> nn.Sequential:
-    """Stack linear layers with ReLU between them."""
+def _perceptron(owner: str, in_size: int, hidden: Sequence[int], dropout: float, **out: int) -> nn.Sequential:
+    """Stack linear layers with ReLU between them, behind a dropout of the states where one is asked for."""
     require_positive(owner, in_size=in_size, **out, **{f"hidden[{index}]": size for index, size in enumerate(hidden)})
     sizes = [in_size, *hidden, *out.values()]
-    layers: list[nn.Module] = []
+    layers: list[nn.Module] = [nn.Dropout(dropout)] if dropout else []
     for size, following in itertools.pairwise(sizes):
         layers += [nn.Linear(size, following), nn.ReLU()]
     return nn.Sequential(*layers[:-1])

@@ -1,0 +1,177 @@
+"""Settings of models and of training: checked, immutable, read from and written to TOML."""
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, Self, TypeVar
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+)
+
+from treefold.errors import ConfigurationError, nearest
+
+Task = Literal["tree", "pair", "node", "regression"]
+Group = TypeVar("Group", bound="Settings")
+
+
+class Settings(BaseModel):
+    """A group of settings; an unknown name is an error that names the nearest."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any], where: str = "settings") -> Self:
+        """Check values and make the settings.
+
+        >>> TrainingSettings.of({"epoch": 3})
+        Traceback (most recent call last):
+        ...
+        treefold.errors.ConfigurationError: settings: expected a known setting, got 'epoch' (nearest known: 'epochs').
+        """
+        try:
+            return cls.model_validate(dict(values))
+        except ValidationError as problem:
+            raise ConfigurationError(f"{where}: {_first_problem(problem, cls)}") from None
+
+
+class ModelSettings(Settings):
+    """What the model is; what is None is chosen from the data."""
+
+    cell: Literal["lstm", "rnn"] = "lstm"
+    aggregator: Literal["sum", "full", "tucker", "canonical", "tensor-train"] | None = None
+    state_size: PositiveInt = 20
+    rank: PositiveInt | None = None
+    shared: bool | None = None
+    arity: PositiveInt | None = None
+    per_label: bool | None = None
+    labels: Literal["onehot", "thermometer", "embedding", "numeric"] | None = None
+    label_size: PositiveInt | None = None
+    update: Literal["tanh", "sigmoid"] = "tanh"
+    initialisation: Literal["balanced", "kaiming"] = "balanced"
+    direction: Literal["up", "down", "both"] = "up"
+    hidden: tuple[PositiveInt, ...] = (20, 20)
+    comparison_size: PositiveInt = 75
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+
+
+class TrainingSettings(Settings):
+    """How the model is trained; the defaults are the paper's where it names them."""
+
+    optimiser: Literal["adadelta", "adamw"] = "adadelta"
+    learning_rate: PositiveFloat | None = None
+    schedule: Literal["constant", "cosine"] = "constant"
+    warmup: float = Field(default=0.0, ge=0, lt=1)
+    weight_decay: NonNegativeFloat = 0.0
+    l2: NonNegativeFloat = 0.0
+    clip: PositiveFloat | None = None
+    batch_size: PositiveInt = 25
+    batch_nodes: PositiveInt | None = None
+    bucketed: bool = False
+    epochs: PositiveInt = 100
+    patience: PositiveInt | None = 10
+    seed: NonNegativeInt = 0
+    threads: PositiveInt | None = None
+    checkpoint_minutes: PositiveFloat = 5.0
+    tensorboard: bool = False
+
+
+class RunSettings(Settings):
+    """Everything that a run depends on besides its data."""
+
+    task: Task = "tree"
+    model: ModelSettings = ModelSettings()
+    training: TrainingSettings = TrainingSettings()
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as problem:
+        raise ConfigurationError(
+            f"{path}: expected a file that can be read, got {problem.strerror or problem}."
+        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+        raise ConfigurationError(f"{path}: expected TOML, got {problem}; see toml.io for the format.") from None
+
+
+def to_toml(settings: Settings) -> str:
+    """Write settings as TOML, groups as tables; what is None is left out.
+
+    >>> print(to_toml(ModelSettings(rank=3)).splitlines()[1])
+    state_size = 20
+    """
+    values = settings.model_dump()
+    lines = [
+        f"{name} = {_toml(value)}"
+        for name, value in values.items()
+        if not isinstance(value, dict) and value is not None
+    ]
+    for name, value in values.items():
+        if isinstance(value, dict):
+            lines += ["", f"[{name}]"]
+            lines += [f"{key} = {_toml(entry)}" for key, entry in value.items() if entry is not None]
+    return "\n".join(lines) + "\n"
+
+
+def with_changes(settings: Group, changes: Mapping[str, str]) -> Group:
+    """Return settings with some replaced, given as text: ``{"model.rank": "5", "epochs": "3"}``.
+
+    A name without its group is looked for in all groups.
+
+    >>> with_changes(RunSettings(), {"rank": "5", "training.epochs": "3"}).model.rank
+    5
+    """
+    values = settings.model_dump()
+    groups = {name: value for name, value in values.items() if isinstance(value, dict)}
+    for name, text in changes.items():
+        group, dot, key = name.rpartition(".")
+        holders = [groups[group]] if group in groups else [] if dot else [values, *groups.values()]
+        holder = next((each for each in holders if key in each and not isinstance(each[key], dict)), None)
+        if holder is None:
+            known = [*(k for k in values if k not in groups), *(f"{g}.{k}" for g, ks in groups.items() for k in ks)]
+            short = [*known, *(k.rpartition(".")[2] for k in known)]
+            raise ConfigurationError(f"expected a known setting, got {name!r}{nearest(name, short)}.")
+        holder[key] = _parsed(text)
+    return type(settings).of(values)
+
+
+def _parsed(text: str) -> Any:
+    if text in ("none", "None"):
+        return None
+    try:
+        return tomllib.loads(f"x = {text}")["x"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(_toml(entry) for entry in value)}]"
+    return repr(value)
+
+
+def _first_problem(problem: ValidationError, cls: type[BaseModel]) -> str:
+    error = problem.errors()[0]
+    path = [str(part) for part in error["loc"]]
+    if error["type"] == "extra_forbidden":
+        fields = cls.model_fields
+        for part in path[:-1]:
+            annotation = fields[part].annotation
+            fields = (
+                annotation.model_fields if isinstance(annotation, type) and issubclass(annotation, BaseModel) else {}
+            )
+        return f"expected a known setting, got {'.'.join(path)!r}{nearest(path[-1], fields)}."
+    return f"{'.'.join(path)}: {error['msg'].lower()}, got {error['input']!r}."

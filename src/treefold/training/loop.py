@@ -1,0 +1,253 @@
+"""The training loop."""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol, final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from treefold.errors import TrainingError
+from treefold.models import TreeModel
+from treefold.settings import TrainingSettings
+from treefold.training.examples import Examples, Ints, Score, deal
+
+
+class Reporter(Protocol):
+    """Is told how training goes."""
+
+    def batch(self, epoch: int, batch: int, batches: int, loss: float, examples: int) -> None:
+        """Take note of a batch: its number, how many there are, the mean loss so far, the examples so far."""
+
+    def epoch(self, metrics: dict[str, Any]) -> None:
+        """Take note of an epoch."""
+
+
+@final
+class Silent:
+    """Says nothing."""
+
+    def batch(self, epoch: int, batch: int, batches: int, loss: float, examples: int) -> None:
+        """Pass."""
+
+    def epoch(self, metrics: dict[str, Any]) -> None:
+        """Pass."""
+
+
+@final
+class FlatParameters:
+    """All parameters of a model as views of one tensor, and their gradients likewise: one optimiser step for all.
+
+    >>> model = nn.Linear(2, 3)
+    >>> flat = FlatParameters(model)
+    >>> flat.values.data.zero_().shape, float(model.weight.detach().abs().sum())
+    (torch.Size([9]), 0.0)
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self.values = nn.Parameter(torch.cat([parameter.detach().reshape(-1) for parameter in parameters]))
+        self.gradient = torch.zeros_like(self.values.data)
+        self.values.grad = self.gradient
+        start = 0
+        for parameter in parameters:
+            end = start + parameter.numel()
+            parameter.data = self.values.data[start:end].view(parameter.shape)
+            parameter.grad = self.gradient[start:end].view(parameter.shape)
+            start = end
+
+
+@final
+@dataclass
+class State:
+    """Where training stands: with the parameters and the optimiser's state, all that is needed to go on from there."""
+
+    epoch: int = 0  # completed epochs
+    batch: int = 0  # completed batches of the epoch that is under way
+    step: int = 0
+    loss_sum: float = 0.0
+    correct: int = 0
+    seen: int = 0
+    seconds: float = 0.0
+    best_score: float = -math.inf
+    best_epoch: int = 0
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+
+@final
+@dataclass(frozen=True)
+class Result:
+    """How training ended; the model has the best weights."""
+
+    epochs: int
+    best_epoch: int
+    best_score: float
+    history: list[dict[str, Any]]
+
+
+@final
+class Trainer:
+    """A training under way: model, examples, optimiser and state."""
+
+    def __init__(
+        self, model: TreeModel, examples: Examples, train: Ints, validation: Ints, settings: TrainingSettings
+    ) -> None:
+        self.model, self.examples, self.settings = model, examples, settings
+        self.train_numbers, self.validation_numbers = examples.known(train), examples.known(validation)
+        if not len(self.train_numbers):
+            raise TrainingError(
+                "training expects at least one example with a known label, got none; look at the train split."
+            )
+        self.flat = FlatParameters(model)
+        self.optimiser = _optimiser(self.flat.values, settings)
+        self.best = self.flat.values.detach().clone()
+        self.state = State()
+
+    @property
+    def finished(self) -> bool:
+        """Whether all epochs are done, or patience is at its end."""
+        waited = self.state.epoch - self.state.best_epoch
+        patience = self.settings.patience if len(self.validation_numbers) else None
+        return self.state.epoch >= self.settings.epochs or (patience is not None and waited >= patience)
+
+    def run(self, reporter: Reporter, after: Callable[["Trainer"], None] = lambda trainer: None) -> Result:
+        """Train until finished; ``after`` is called after each batch and each epoch."""
+        self.model.train()
+        while not self.finished:
+            self._epoch(reporter, after)
+        if len(self.validation_numbers):
+            self.flat.values.data.copy_(self.best)
+        self.model.eval()
+        state = self.state
+        return Result(state.epoch, state.best_epoch, state.best_score, state.history)
+
+    def _epoch(self, reporter: Reporter, after: Callable[["Trainer"], None]) -> None:
+        state = self.state
+        batches = deal(self.examples, self.train_numbers, self.settings, state.epoch)
+        total_steps = self.settings.epochs * len(batches)
+        start = time.perf_counter() - state.seconds
+        while state.batch < len(batches):
+            chosen = batches[state.batch]
+            loss, correct, count = self._step(chosen, total_steps)
+            if not math.isfinite(loss):
+                raise TrainingError(
+                    f"epoch {state.epoch + 1}, batch {state.batch + 1}: expected a finite loss, got {loss}; lower "
+                    f"learning_rate, or set clip=1. The last good checkpoint is kept."
+                )
+            state.batch += 1
+            state.loss_sum += loss * count
+            state.correct += correct
+            state.seen += count
+            state.seconds = time.perf_counter() - start
+            reporter.batch(state.epoch + 1, state.batch, len(batches), state.loss_sum / state.seen, state.seen)
+            after(self)
+        self._close_epoch(reporter)
+        after(self)
+
+    def _step(self, chosen: Ints, total_steps: int) -> tuple[float, int, int]:
+        """Take one step; return the loss before it, the number of right answers and of targets."""
+        settings = self.settings
+        self.flat.gradient.zero_()
+        outputs = self.model(self.examples.batch(chosen))
+        loss = self.examples.loss(outputs, chosen)
+        torch.autograd.backward(loss)
+        if settings.l2:
+            self.flat.gradient.add_(self.flat.values.data, alpha=2 * settings.l2)
+        if settings.clip is not None:
+            norm = float(self.flat.gradient.norm())
+            if norm > settings.clip:
+                self.flat.gradient.mul_(settings.clip / norm)
+        for group in self.optimiser.param_groups:
+            group["lr"] = _base_rate(settings) * _rate_factor(settings, self.state.step, total_steps)
+        self.optimiser.step()
+        self.state.step += 1
+        if self.examples.task == "regression":
+            return float(loss.detach()), 0, len(chosen)
+        target = self.examples.target(chosen)
+        right = (outputs.detach().argmax(1) == target)[target >= 0]
+        return float(loss.detach()), int(right.sum()), len(right)
+
+    def _close_epoch(self, reporter: Reporter) -> None:
+        state = self.state
+        state.epoch += 1
+        metrics: dict[str, Any] = {"epoch": state.epoch, "loss": state.loss_sum / state.seen}
+        if self.examples.task != "regression":
+            metrics["accuracy"] = state.correct / state.seen
+        metrics["seconds"] = round(state.seconds, 3)
+        metrics["examples_per_second"] = round(len(self.train_numbers) / max(state.seconds, 1e-9), 1)
+        if len(self.validation_numbers):
+            measured = Score.of(self.model, self.examples, self.validation_numbers)
+            metrics["validation_loss"], metrics["validation_score"] = measured.loss, measured.score
+            if measured.score > state.best_score:
+                state.best_score, state.best_epoch = measured.score, state.epoch
+                self.best.copy_(self.flat.values.data)
+        else:
+            state.best_epoch = state.epoch
+            self.best.copy_(self.flat.values.data)
+        state.history.append(metrics)
+        state.batch = state.correct = state.seen = 0
+        state.loss_sum = state.seconds = 0.0
+        reporter.epoch(metrics)
+
+
+def fit(
+    model: TreeModel,
+    examples: Examples,
+    settings: TrainingSettings,
+    *,
+    train: Ints | None = None,
+    validation: Ints | None = None,
+    reporter: Reporter | None = None,
+) -> Result:
+    """Train a model in memory; it ends with the weights that were best on validation, or the last without one.
+
+    >>> from treefold.building import build_model, facts_of, resolve
+    >>> from treefold.forest import Forest
+    >>> from treefold.settings import ModelSettings
+    >>> forest = Forest(["(f a b)", "(f b a)"] * 8)
+    >>> model = build_model(*resolve(ModelSettings(state_size=4), facts_of(forest)), "tree", 2)
+    >>> examples = Examples(forest, np.array([0, 1] * 8), "tree")
+    >>> fit(model, examples, TrainingSettings(epochs=2)).epochs
+    2
+    """
+    numbers = np.arange(len(examples)) if train is None else train
+    held_out = np.zeros(0, np.int64) if validation is None else validation
+    trainer = Trainer(model, examples, numbers, held_out, settings)
+    return trainer.run(reporter or Silent())
+
+
+def _base_rate(settings: TrainingSettings) -> float:
+    return settings.learning_rate or {"adadelta": 1.0, "adamw": 3e-3}[settings.optimiser]
+
+
+def _rate_factor(settings: TrainingSettings, step: int, total: int) -> float:
+    """Rise in a line over the warm-up, then stay, or fall to zero along a cosine."""
+    warm = settings.warmup * total
+    if step < warm:
+        return (step + 1) / warm
+    if settings.schedule == "constant":
+        return 1.0
+    return 0.5 * (1 + math.cos(math.pi * (step - warm) / max(total - warm, 1)))
+
+
+def _optimiser(values: nn.Parameter, settings: TrainingSettings) -> torch.optim.Optimizer:
+    rate, decay = _base_rate(settings), settings.weight_decay
+    if settings.optimiser == "adadelta":
+        return torch.optim.Adadelta([values], lr=rate, weight_decay=decay)
+    return torch.optim.AdamW([values], lr=rate, weight_decay=decay)
+
+
+def optimiser_tensors(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Return the state of an optimiser of one tensor, by name."""
+    (state,) = optimiser.state_dict()["state"].values() or ({},)
+    return {name: torch.as_tensor(value) for name, value in state.items()}
+
+
+def load_optimiser_tensors(optimiser: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+    """Put the state of an optimiser of one tensor back."""
+    whole = optimiser.state_dict()
+    whole["state"] = {0: tensors} if tensors else {}
+    optimiser.load_state_dict(whole)
