@@ -1,0 +1,65 @@
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from treefold.errors import ConfigurationError
+from treefold.settings import ModelSettings, RunSettings, TrainingSettings, read_toml, to_toml, with_changes
+
+
+@given(
+    st.builds(ModelSettings, rank=st.none() | st.integers(1, 9), hidden=st.lists(st.integers(1, 99), max_size=3)),
+    st.integers(1, 9),
+)
+def test_settings_survive_toml(tmp_path_factory: pytest.TempPathFactory, model: ModelSettings, epochs: int) -> None:
+    settings = RunSettings(model=model, training=TrainingSettings(epochs=epochs, learning_rate=1e-3, patience=None))
+    path = tmp_path_factory.mktemp("toml") / "config.toml"
+    path.write_text(to_toml(settings), encoding="utf-8")
+    again = RunSettings.of(read_toml(path))
+    assert again.model == settings.model and again.training.epochs == epochs and again.training.learning_rate == 1e-3
+
+
+def test_a_misspelt_key_names_the_nearest_and_a_bad_value_says_what_is_expected() -> None:
+    with pytest.raises(
+        ConfigurationError,
+        match=r"x.toml: expected a known setting, got 'model.statesize' \(nearest known: 'state_size'\)",
+    ):
+        RunSettings.of({"model": {"statesize": 3}}, "x.toml")
+    with pytest.raises(ConfigurationError, match=r"settings: model.state_size: input should be greater than 0, got -3"):
+        RunSettings.of({"model": {"state_size": -3}})
+    with pytest.raises(
+        ConfigurationError, match=r"model.aggregator: input should be 'sum', 'full', 'tucker'.* got 'tuker'"
+    ):
+        RunSettings.of({"model": {"aggregator": "tuker"}})
+
+
+def test_changes_as_text_reach_their_group() -> None:
+    changes = {
+        "rank": "5",
+        "training.seed": "7",
+        "aggregator": "tensor-train",
+        "hidden": "[4]",
+        "patience": "none",
+        "task": "pair",
+    }
+    changed = with_changes(RunSettings(), changes)
+    assert (changed.model.rank, changed.training.seed, changed.model.aggregator, changed.model.hidden) == (
+        5,
+        7,
+        "tensor-train",
+        (4,),
+    )
+    assert changed.training.patience is None and changed.task == "pair"
+    with pytest.raises(ConfigurationError, match=r"expected a known setting, got 'rnak' \(nearest known: 'rank'\)"):
+        with_changes(RunSettings(), {"rnak": "5"})
+    with pytest.raises(ConfigurationError, match=r"expected a known setting, got 'model.epochs'"):
+        with_changes(RunSettings(), {"model.epochs": "5"})
+
+
+def test_files_that_are_no_toml_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.toml").write_text("= 3")
+    with pytest.raises(ConfigurationError, match="expected TOML, got"):
+        read_toml(tmp_path / "x.toml")
+    with pytest.raises(ConfigurationError, match="expected a file that can be read, got No such file"):
+        read_toml(tmp_path / "absent.toml")

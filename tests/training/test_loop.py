@@ -1,0 +1,167 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from treefold import Forest, TreeModel
+from treefold.building import build_model, facts_of, resolve
+from treefold.datasets import build
+from treefold.errors import TrainingError
+from treefold.settings import ModelSettings, Task, TrainingSettings
+from treefold.training import Examples, fit
+from treefold.training.examples import Score, by_nodes, deal, outputs_of
+from treefold.training.loop import FlatParameters, Trainer, _rate_factor
+
+DATA = build.make_listops(120, seed=0)
+
+
+def model_for(examples: Examples, outputs: int = 10, **settings: object) -> TreeModel:
+    torch.manual_seed(0)
+    resolved, labels = resolve(ModelSettings(state_size=4, **settings), facts_of(examples.forest))  # type: ignore[arg-type]
+    return build_model(resolved, labels, examples.task, outputs)
+
+
+def listops() -> Examples:
+    return Examples.of(DATA, "tree")
+
+
+def test_the_flat_step_equals_the_step_of_each_tensor() -> None:
+    """The oracle is torch's own optimiser over the separate parameters."""
+    examples = listops()
+    flat_model, plain_model = model_for(examples), model_for(examples)
+    settings = TrainingSettings(batch_size=10, epochs=2, patience=None, l2=0.01)
+    fit(flat_model, examples, settings)
+    optimiser = torch.optim.Adadelta(plain_model.parameters())
+    for epoch in range(2):
+        for chosen in deal(examples, np.arange(len(examples)), settings, epoch):
+            optimiser.zero_grad()
+            loss = nn.functional.cross_entropy(plain_model(examples.batch(chosen)), examples.target(chosen))
+            penalty = sum(parameter.square().sum() for parameter in plain_model.parameters())
+            torch.autograd.backward(loss + 0.01 * penalty)
+            optimiser.step()
+    for one, other in zip(flat_model.parameters(), plain_model.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
+
+
+def test_training_repeats_for_a_seed_and_differs_for_another() -> None:
+    def weights(seed: int) -> list[torch.Tensor]:
+        model = model_for(listops(), dropout=0.2)
+        torch.manual_seed(seed)
+        fit(model, listops(), TrainingSettings(epochs=1, seed=seed))
+        return [parameter.detach().clone() for parameter in model.parameters()]
+
+    assert all(torch.equal(a, b) for a, b in zip(weights(1), weights(1), strict=True))
+    assert not all(torch.equal(a, b) for a, b in zip(weights(1), weights(2), strict=True))
+
+
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=40), st.integers(1, 50))
+def test_batches_by_nodes_stay_below_the_budget_and_leave_nothing_out(sizes: list[int], budget: int) -> None:
+    runs = list(by_nodes(np.arange(len(sizes)), np.array(sizes), budget))
+    assert np.concatenate(runs).tolist() == list(range(len(sizes)))
+    assert all(sum(sizes[index] for index in run) <= budget or len(run) == 1 for run in runs)
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"bucketed": True}, {"batch_nodes": 200}, {"batch_nodes": 200, "bucketed": True}]
+)
+def test_every_epoch_deals_all_examples_once_in_another_order(settings: dict[str, object]) -> None:
+    examples, numbers = listops(), np.arange(100)
+    training = TrainingSettings.of({"batch_size": 7, **settings})
+    first, again, other = (deal(examples, numbers, training, epoch) for epoch in (0, 0, 1))
+    for batches in (first, other):
+        assert sorted(np.concatenate(batches).tolist()) == list(range(100))
+    assert (
+        [batch.tolist() for batch in first]
+        == [batch.tolist() for batch in again]
+        != [batch.tolist() for batch in other]
+    )
+    if settings.get("bucketed"):
+        spread = np.mean([np.ptp(examples.sizes(batch)) for batch in first])
+        assert spread < np.mean(
+            [np.ptp(examples.sizes(batch)) for batch in deal(examples, numbers, TrainingSettings(batch_size=7), 0)]
+        )
+
+
+def test_early_stopping_restores_the_best_weights() -> None:
+    examples = listops()
+    model = model_for(examples)
+    validation = np.arange(80, 120)
+    result = fit(model, examples, TrainingSettings(epochs=40, patience=2), train=np.arange(80), validation=validation)
+    scores = [line["validation_score"] for line in result.history]
+    assert result.best_score == max(scores) and scores.index(max(scores)) + 1 == result.best_epoch
+    assert result.epochs == min(40, result.best_epoch + 2)
+    assert Score.of(model, examples, validation).score == result.best_score
+
+
+def test_metrics_are_over_the_whole_set_and_not_averages_of_batches() -> None:
+    examples = listops()
+    model = model_for(examples)
+    numbers = np.arange(120)
+    logits = torch.cat([model(examples.batch(np.array([number]))).detach() for number in numbers])
+    target = torch.from_numpy(DATA.targets)
+    measured = Score.of(model, examples, numbers)
+    assert measured.score == pytest.approx(float((logits.argmax(1) == target).double().mean()))
+    assert measured.loss == pytest.approx(float(nn.functional.cross_entropy(logits, target)), rel=1e-5)
+    torch.testing.assert_close(outputs_of(model, examples, numbers), logits, rtol=1e-4, atol=1e-5)
+
+
+def test_a_loss_that_is_not_finite_stops_with_its_place_and_a_hint() -> None:
+    examples = listops()
+    model = model_for(examples)
+    with torch.no_grad():
+        next(iter(model.head.parameters())).fill_(float("nan"))
+    with pytest.raises(
+        TrainingError, match="epoch 1, batch 1: expected a finite loss, got nan; lower learning_rate, or set clip=1"
+    ):
+        fit(model, examples, TrainingSettings(epochs=1))
+
+
+@pytest.mark.parametrize("task", ["node", "regression"])
+def test_nodes_and_numbers_are_learned_too(task: Task) -> None:
+    examples = Examples.of(DATA, task)
+    model = model_for(examples, outputs=10 if task == "node" else 1)
+    before = Score.of(model, examples, np.arange(120)).loss
+    fit(
+        model,
+        examples,
+        TrainingSettings(epochs=8, optimiser="adamw", learning_rate=0.01, clip=1.0, schedule="cosine", warmup=0.1),
+    )
+    assert Score.of(model, examples, np.arange(120)).loss < 0.8 * before
+
+
+def test_weights_scale_what_an_example_counts() -> None:
+    forest = Forest(["(f a)", "(f b)"])
+    one = Examples(forest, np.array([0, 1]), "tree", weights=np.array([1.0, 0.0]))
+    outputs = torch.tensor([[1.0, 2.0], [3.0, -1.0]])
+    expected = nn.functional.cross_entropy(outputs[:1], torch.tensor([0])) / 2
+    assert float(one.loss(outputs, np.array([0, 1]))) == pytest.approx(float(expected))
+    weighted = Examples(forest, np.array([0, 1]), "tree", class_weights=np.array([2.0, 0.0]))
+    assert float(weighted.loss(outputs, np.array([0, 1]))) == pytest.approx(2 * float(expected))
+
+
+def test_unknown_labels_take_no_part() -> None:
+    examples = Examples(Forest(["a", "b", "c"]), np.array([0, -1, 1]), "tree")
+    assert examples.known(np.arange(3)).tolist() == [0, 2]
+    with pytest.raises(TrainingError, match="at least one example with a known label, got none"):
+        Trainer(model_for(examples, 2), examples, np.array([1]), np.zeros(0, np.int64), TrainingSettings())
+
+
+def test_the_rate_warms_up_in_a_line_and_falls_along_a_cosine_to_zero() -> None:
+    settings = TrainingSettings(schedule="cosine", warmup=0.1)
+    factors = [_rate_factor(settings, step, 100) for step in range(100)]
+    assert factors[:10] == pytest.approx([0.1 * (step + 1) for step in range(10)])
+    assert factors[10] == pytest.approx(1) and factors[55] == pytest.approx(0.5) and factors[99] < 0.001
+    assert all(math.isclose(_rate_factor(TrainingSettings(), step, 100), 1) for step in range(100))
+
+
+def test_flat_parameters_share_memory_with_the_model() -> None:
+    model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1))
+    flat = FlatParameters(model)
+    model(torch.ones(1, 2)).sum().backward()
+    assert torch.equal(flat.gradient, torch.cat([p.grad.reshape(-1) for p in model.parameters() if p.grad is not None]))
+    flat.values.data.fill_(2.0)
+    assert all(bool((p == 2).all()) for p in model.parameters())

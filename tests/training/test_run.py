@@ -1,0 +1,197 @@
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from treefold import Forest
+from treefold.dataset import Dataset
+from treefold.datasets import build
+from treefold.errors import FileError, ModelFileError, TrainingError
+from treefold.saving import load_model
+from treefold.settings import ModelSettings, RunSettings, TrainingSettings
+from treefold.training import resume, train
+
+DATA = build.make_listops(400, seed=0)
+SETTINGS = RunSettings(
+    model=ModelSettings(state_size=4, rank=2, dropout=0.1),
+    training=TrainingSettings(epochs=3, batch_size=20, patience=2, threads=1, checkpoint_minutes=0.0005),
+)
+
+
+class StopError(Exception):
+    pass
+
+
+class StopAt:
+    def __init__(self, batch: int) -> None:
+        self.left = batch
+
+    def batch(self, epoch: int, batch: int, batches: int, loss: float, examples: int) -> None:
+        self.left -= 1
+        if self.left == 0:
+            raise StopError
+
+    def epoch(self, metrics: dict[str, object]) -> None:
+        pass
+
+
+def weights(folder: Path) -> bytes:
+    return (folder / "model.safetensors").read_bytes()
+
+
+def metrics(folder: Path) -> list[dict[str, object]]:
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in line.items() if "second" not in key} for line in lines]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "whole"
+    train(DATA, folder, SETTINGS)
+    return folder
+
+
+def test_a_run_directory_has_everything_and_loads(whole: Path) -> None:
+    names = {path.name for path in whole.iterdir()}
+    assert names == {
+        "checkpoint.safetensors",
+        "config.toml",
+        "environment.json",
+        "metrics.jsonl",
+        "model.safetensors",
+        "vocabulary.json",
+    }
+    saved = load_model(whole)
+    assert saved.classes == DATA.classes and saved.settings.model.aggregator == "tucker" and not saved.model.training
+    environment = json.loads((whole / "environment.json").read_text())
+    assert environment["torch"] == torch.__version__ and environment["made"]["task"] == "listops"
+    assert [line["epoch"] for line in metrics(whole)] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("batch", [1, 7, 17, 18, 30, 50])
+def test_a_run_stopped_anywhere_ends_as_if_it_had_not_been(whole: Path, tmp_path: Path, batch: int) -> None:
+    folder = tmp_path / "run"
+    with pytest.raises(StopError):
+        train(DATA, folder, SETTINGS, reporter=StopAt(batch))
+    load_model(folder)
+    resume(DATA, folder)
+    assert weights(folder) == weights(whole) and metrics(folder) == metrics(whole)
+
+
+def test_a_killed_run_is_never_damaged_and_ends_with_the_same_weights(whole: Path, tmp_path: Path) -> None:
+    """Twenty times kill -9 at a random moment, each time going on from where the last left off, over several runs."""
+    DATA.save(tmp_path / "data")
+    (tmp_path / "config.toml").write_text((whole / "config.toml").read_text())
+    rng = random.Random(0)
+    script = tmp_path / "go.py"
+    script.write_text(
+        "import sys, time\n"
+        "from pathlib import Path\n"
+        "from treefold.dataset import Dataset\n"
+        "from treefold.settings import RunSettings, read_toml\n"
+        "from treefold.training import resume, train\n"
+        "data = Dataset.open(sys.argv[1]); run = Path(sys.argv[2])\n"
+        "class Slow:\n"
+        "    def batch(self, *a): time.sleep(0.03)\n"
+        "    def epoch(self, m): pass\n"
+        "print('ready', flush=True)\n"
+        "if (run / 'checkpoint.safetensors').exists(): resume(data, run, reporter=Slow())\n"
+        "else:\n"
+        "    import shutil; shutil.rmtree(run, ignore_errors=True)\n"
+        "    train(data, run, RunSettings.of(read_toml(Path(sys.argv[3]))), reporter=Slow())\n"
+    )
+    kills = finished = 0
+    while kills < 20 or not finished:
+        run = tmp_path / f"run{finished}"
+        command = [sys.executable, str(script), str(tmp_path / "data"), str(run), str(tmp_path / "config.toml")]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        process.stdout.readline()
+        if kills < 20:
+            time.sleep(rng.random() * 1.5)
+            process.send_signal(signal.SIGKILL)
+        _, said = process.communicate(timeout=120)
+        if process.returncode == 0:
+            finished += 1
+            assert weights(run) == weights(whole)
+        else:
+            assert process.returncode == -signal.SIGKILL, said
+            kills += 1
+            if (run / "checkpoint.safetensors").exists():
+                load_model(run)
+    assert kills == 20
+
+
+def test_nothing_is_overwritten_and_nothing_is_resumed_that_is_no_run(whole: Path, tmp_path: Path) -> None:
+    before = weights(whole)
+    with pytest.raises(FileError, match="got one that exists; choose another, or go on there with --resume"):
+        train(DATA, whole, SETTINGS)
+    assert weights(whole) == before
+    with pytest.raises(ModelFileError, match="expected the directory of a run to resume, got no such directory"):
+        resume(DATA, tmp_path / "absent")
+    with pytest.raises(TrainingError, match="expected the data set that the run began with, got another"):
+        resume(build.make_listops(50, seed=3), whole)
+
+
+def test_data_that_cannot_be_learned_from_are_refused(tmp_path: Path) -> None:
+    forest = Forest(["(f a)", "(f b)"])
+    single = Dataset(forest, np.array([0, 0]), ("only",), {"train": np.array([0, 1])})
+    with pytest.raises(TrainingError, match=r"at least two classes, got \['only'\]; there is nothing to learn"):
+        train(single, tmp_path / "run", RunSettings())
+    unsplit = Dataset(forest, np.array([0, 1]), ("a", "b"), {"test": np.array([0, 1])})
+    with pytest.raises(TrainingError, match=r"a data set with a train split, got \['test'\]"):
+        train(unsplit, tmp_path / "run", RunSettings())
+    with pytest.raises(TrainingError, match="task='pair' does not fit a data set of single trees"):
+        train(DATA, tmp_path / "run", RunSettings(task="pair"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_damaged_or_foreign_run_is_refused_in_words(whole: Path, tmp_path: Path) -> None:
+    def copy(name: str) -> Path:
+        folder = tmp_path / name
+        folder.mkdir()
+        for path in whole.iterdir():
+            (folder / path.name).write_bytes(path.read_bytes())
+        return folder
+
+    cut = copy("cut")
+    (cut / "model.safetensors").write_bytes(weights(cut)[:-100])
+    with pytest.raises(ModelFileError, match=r"expected a whole safetensors file, got .* the file is damaged"):
+        load_model(cut)
+    old = copy("old")
+    facts = json.loads((old / "vocabulary.json").read_text())
+    (old / "vocabulary.json").write_text(json.dumps({**facts, "version": 0}))
+    with pytest.raises(
+        ModelFileError, match="expected a treefold model of version 1, got version 0; load it with the treefold that"
+    ):
+        load_model(old)
+    mixed = copy("mixed")
+    (mixed / "config.toml").write_text((mixed / "config.toml").read_text().replace("state_size = 4", "state_size = 5"))
+    with pytest.raises(ModelFileError, match=r"expected the weights of the model in config.toml, got others"):
+        load_model(mixed)
+    with pytest.raises(ModelFileError, match=r"expected the directory of a model or run, got one without config.toml"):
+        load_model(tmp_path)
+
+
+def test_a_full_disk_keeps_the_last_good_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "run"
+    with pytest.raises(StopError):
+        train(DATA, folder, SETTINGS, reporter=StopAt(5))
+    good = (folder / "checkpoint.safetensors").read_bytes()
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("os.fsync", full)
+        with pytest.raises(OSError, match="No space left"):
+            resume(DATA, folder)
+    assert (folder / "checkpoint.safetensors").read_bytes() == good
+    resume(DATA, folder)
