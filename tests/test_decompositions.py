@@ -151,6 +151,18 @@ def test_from_dense_keeps_precision_sizes_and_gradients(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", AGGREGATORS)
+@pytest.mark.parametrize("shared", [False, True])
+def test_from_dense_leaves_the_tensor_s_own_graph_alone(name: str, shared: bool) -> None:
+    torch.manual_seed(0)
+    source = Full(state_size=3, arity=2)
+    AGGREGATORS[name].from_dense(source.to_dense(), 2 if AGGREGATORS[name].has_rank else None, shared=shared)
+    assert source.tensor.grad is None
+    for bad in (torch.full((3, 3, 2), float("nan")), torch.zeros(3, 3, 2, dtype=torch.int64)):
+        with pytest.raises(ShapeError, match="from_dense expects a tensor of finite floating-point numbers"):
+            AGGREGATORS[name].from_dense(bad, 2 if AGGREGATORS[name].has_rank else None)
+
+
+@pytest.mark.parametrize("name", AGGREGATORS)
 def test_tensors_that_are_no_multi_affine_map_are_refused(name: str) -> None:
     form, rank = AGGREGATORS[name], 2 if AGGREGATORS[name].has_rank else None
     with pytest.raises(

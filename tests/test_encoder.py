@@ -236,6 +236,34 @@ def test_text_and_vector_labels_are_not_mixed_up() -> None:
         text(Forest(["(f [1 2])"]).batch())
 
 
+def test_downwards_each_cell_of_an_operator_sees_the_parent_in_the_right_slot() -> None:
+    """Cells with one slot for all, and positional ones, side by side."""
+    torch.manual_seed(0)
+    mixed = {"f": TreeRNN("sum", state_size=3, arity=2), "g": TreeRNN("sum", state_size=3, arity=2, shared=True)}
+    for leaf in (
+        TreeRNN("sum", state_size=3, arity=5, label_size=2),
+        TreeRNN("sum", state_size=3, arity=2, label_size=2, shared=True),
+    ):
+        encoder = TreeEncoder(PerLabel(mixed, leaf=leaf), OneHot(["a", "b"]), direction="down").double()
+        trees = [Tree.parse("(g a a b a b)"), Tree.parse("(f a (g b b))")]
+        torch.testing.assert_close(encoder(Forest(trees)).nodes, plain_states(encoder, trees, "down"))
+
+
+def test_a_forest_is_taken_as_a_batch_and_other_things_are_refused() -> None:
+    encoder = make_encoder("rnn", True, "sum", False, "up")
+    forest = Forest(["(f a b)", "c"])
+    assert torch.equal(encoder(forest).roots, encoder(forest.batch()).roots)
+    with pytest.raises(TreeError, match="TreeEncoder expects a batch, got list"):
+        encoder([Tree("a")])
+    with pytest.raises(ConfigurationError, match="expects a cell and a label encoder such as OneHot"):
+        TreeEncoder(encoder.cells["up"], forest.vocabulary)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="labels for the leaves alone, got 'f', which has a cell of its own"):
+        TreeEncoder(
+            PerLabel({"f": TreeRNN("sum", state_size=2, arity=2)}, leaf=LeafRNN(label_size=2, state_size=2)),
+            OneHot("fa"),
+        )
+
+
 def test_settings_that_cannot_be_are_refused() -> None:
     cell = TreeRNN("sum", state_size=2, arity=2, label_size=3)
     with pytest.raises(ConfigurationError, match=r"expects labels of the cell's label_size=3, got 2"):

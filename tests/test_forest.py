@@ -1,4 +1,7 @@
+import json
+import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -7,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.strategies import any_tree, text_tree
 from treefold import Forest, Tree, Vocabulary
-from treefold.errors import ForestFileError, ParseError, TreeError, VocabularyError
+from treefold.errors import FileError, ForestFileError, ParseError, TreeError, VocabularyError
 
 same_length = text_tree | st.builds(lambda x, y: Tree("v", [Tree([x, y]), None]), st.integers(), st.integers())
 
@@ -105,10 +108,15 @@ def test_what_is_no_tree_is_refused_with_its_number() -> None:
 def test_indices_outside_the_forest_or_of_the_wrong_kind_are_refused() -> None:
     forest = Forest(["a", "b"])
     for index in (2, -3, [0, 5]):
-        with pytest.raises(IndexError, match="of a forest of 2 trees"):
+        with pytest.raises(IndexError, match="of 2 trees, got"):
             forest[index]
-    with pytest.raises(TreeError, match=r"a flat list of whole numbers, got an array of bool.*numpy.flatnonzero"):
-        forest[np.array([True, False])]
+    assert list(forest[np.array([False, True])]) == [Tree("b")]
+    with pytest.raises(TreeError, match="a mask of 2 booleans, got an array of bool"):
+        forest[np.array([True, False, True])]
+    with pytest.raises(TreeError, match="a flat list of whole numbers, got"):
+        forest[[[0], [1, 0]]]  # type: ignore[list-item]
+    with pytest.raises(TreeError, match="Forest expects an iterable of trees, got a single NoneType"):
+        Forest(None)  # type: ignore[arg-type]
     with pytest.raises(TreeError, match="a batch expects at least one tree, got none"):
         forest.batch([])
 
@@ -128,6 +136,56 @@ def test_a_truncated_file_is_refused_wherever_it_ends(tmp_path: Path) -> None:
     path.write_bytes(whole + b"x")
     with pytest.raises(ForestFileError, match="longer than written"):
         Forest.open(path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"columns": None},
+        {"columns": {}},
+        {"columns": {"labels": 5}},
+        {"vocabulary": "abc"},
+        {"vocabulary": ["a", "a"]},
+        {"vocabulary": [1]},
+        {"bytes": "many"},
+        {"labels": {"dtype": "O"}},
+        {"labels": {"dtype": "nonsense"}},
+        {"labels": {"shape": [-1]}},
+        {"labels": {"shape": [2**62]}},
+        {"labels": {"shape": 3}},
+        {"labels": {"shape": [6, 1]}},
+        {"labels": {"offset": -64}},
+        {"labels": {"offset": 2**40}},
+        {"labels": {"offset": None}},
+    ],
+    ids=str,
+)
+def test_a_crafted_header_is_refused_as_a_forest_file(tmp_path: Path, change: dict[str, Any]) -> None:
+    path = tmp_path / "x.forest"
+    whole = saved(path)
+    size = int.from_bytes(whole[16:24], "little")
+    header = json.loads(whole[24 : 24 + size])
+    if "labels" in change:
+        header["columns"]["labels"].update(change["labels"])
+    else:
+        header.update(change)
+    text = json.dumps(header).encode()
+    text += b" " * (-(24 + len(text)) % 64)
+    preamble = whole[:12] + zlib.crc32(text).to_bytes(4, "little") + len(text).to_bytes(8, "little")
+    path.write_bytes(preamble + text + whole[24 + size :])
+    with pytest.raises(ForestFileError):
+        Forest.open(path)
+
+
+def test_an_existing_file_keeps_its_mode_and_a_link_its_target(tmp_path: Path) -> None:
+    path, link = tmp_path / "x.forest", tmp_path / "link"
+    saved(path)
+    path.chmod(0o600)
+    link.symlink_to(path)
+    Forest(["other"]).save(link)
+    assert link.is_symlink() and path.stat().st_mode & 0o777 == 0o600 and list(Forest.open(path)) == [Tree("other")]
+    with pytest.raises(FileError, match="expected a file to write, got something else of that name"):
+        Forest(["other"]).save(tmp_path)
 
 
 def test_foreign_files_and_other_versions_are_refused(tmp_path: Path) -> None:
@@ -197,7 +255,9 @@ def test_a_failed_save_leaves_the_old_file_and_nothing_else(tmp_path: Path, monk
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.fsync", full_disk)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(
+        FileError, match="expected to write the whole file, got No space left on device; nothing was changed"
+    ):
         Forest(["other"]).save(path)
     assert path.read_bytes() == whole and list(tmp_path.iterdir()) == [path]
 

@@ -6,7 +6,6 @@ from treefold import (
     Classifier,
     Forest,
     LeafLSTM,
-    NodeClassifier,
     OneHot,
     PairClassifier,
     PerLabel,
@@ -20,6 +19,7 @@ from treefold import (
     compress,
 )
 from treefold.errors import ConfigurationError, TreeError
+from treefold.models import NodeClassifier
 
 LABELS = ["a", "b", "f"]
 FOREST = Forest(["(f a b)", "b", "(f (f a) _)", "a"])
@@ -114,6 +114,24 @@ def test_compression_needs_a_form_and_a_rank() -> None:
         compress(encoder())
     with pytest.raises(ConfigurationError, match=r"compress expects aggregator to be one of .* got 'cp'"):
         compress(encoder(), "cp", rank=2)
+
+
+def test_a_head_that_does_not_fit_the_encoder_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="a head with in_size=4, the encoder's out_size, got 5"):
+        TreeModel(encoder(), Classifier(in_size=5, classes=2))
+    with pytest.raises(ConfigurationError, match="expects an encoder and a head, got Classifier and TreeEncoder"):
+        TreeModel(Classifier(in_size=4, classes=2), encoder())  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="expects hidden to be a list of sizes such as"):
+        Classifier(in_size=4, classes=2, hidden=20)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="compress expects no rank for 'sum', got 3"):
+        compress(encoder(), "sum", rank=3)
+
+
+def test_compression_keeps_a_frozen_model_frozen() -> None:
+    frozen = encoder().eval().requires_grad_(False)
+    small = compress(frozen, "tucker", rank=2)
+    assert not small.training and not any(p.requires_grad for p in small.parameters())
+    assert not any(module.training for module in small.modules())
 
 
 def test_a_single_node_is_a_tree_like_any_other() -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.strategies import any_tree
 from treefold import Tree
-from treefold.errors import ParseError, TreeError
+from treefold.errors import ParseError, ReadError, TreeError
 from treefold.tree import Label
 
 
@@ -126,7 +126,9 @@ def test_notes_are_drawn_behind_the_labels_and_hidden_nodes_are_counted() -> Non
         "│   └── … 1 more node",
         "└── c",
     ]
-    assert tree.draw(max_nodes=1).split("\n") == ["f", "├── … 3 more nodes", "└── … 1 more node"]
+    assert tree.draw(max_nodes=1).split("\n") == ["f", "├── … 4 more nodes"]
+    assert len(Tree("f", [Tree("a")] * 1000).draw(max_nodes=10).split("\n")) == 11
+    assert Tree("\x1b[2J\n").draw() == '"\\x1b[2J\\n"'
     with pytest.raises(TreeError, match="expects a note for each of the 5 nodes in pre-order, got 1; pad with ''"):
         tree.draw(notes=["only one"])
 
@@ -181,7 +183,40 @@ def test_bad_children_and_labels_are_refused_in_words() -> None:
         TreeError, match="a vector label expects finite numbers, got nan at index 1; replace it, or drop the tree"
     ):
         Tree([1.0, float("nan")])
-    with pytest.raises(TreeError, match="a vector label expects numbers"):
-        Tree(["x"])  # type: ignore[list-item]
+    for label in (["x"], ["1"], [[1]], [10**400]):
+        with pytest.raises(TreeError, match="a vector label expects numbers"):
+            Tree(label)  # type: ignore[arg-type]
+    no_labels: list[object] = [b"MIN", {1: 2}, {3, 1}]
+    for no_label in no_labels:
+        with pytest.raises(TreeError, match="a label is text or a vector of numbers, got"):
+            Tree(no_label)  # type: ignore[arg-type]
+    for children in (Tree("b"), "b", None, 5):
+        with pytest.raises(
+            TreeError, match=r"node 'a': expected a list of children, got .* write Tree\('a', \[child, …\]\)"
+        ):
+            Tree("a", children)  # type: ignore[arg-type]
+    with pytest.raises(TreeError) as caught:
+        Tree("a", [list(range(100_000))])  # type: ignore[list-item]
+    assert len(str(caught.value)) < 300
+
+
+def test_subtrees_shared_a_thousandfold_compare_and_are_refused_where_they_cannot_be_unfolded() -> None:
+    left, right = Tree("a"), Tree("a")
+    for _ in range(60):
+        left, right = Tree("f", [left, left]), Tree("f", [right, right])
+    assert left == right and hash(left) == hash(right) and left.size == 2**61 - 1
+    for action in (str, pickle.dumps, lambda tree: list(tree.postorder())):
+        with pytest.raises(TreeError, match=r"cannot be .* node by node, at most 2147483647 can"):
+            action(left)
+    assert "more nodes" in left.draw()
+
+
+def test_errors_reach_another_process() -> None:
+    with pytest.raises(ParseError) as caught:
+        Tree.parse("(a")
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert str(again) == str(caught.value) and (again.line, again.column) == (1, 3)
+    read = ReadError("expected x", source="f", line=1, column=2)
+    assert str(pickle.loads(pickle.dumps(read))) == str(read)
     with pytest.raises(TreeError, match=r"Tree.parse expects text, got bytes; decode bytes"):
         Tree.parse(b"(a b)")  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from treefold.aggregators import AGGREGATORS, Aggregator, Initialisation
-from treefold.errors import ConfigurationError, require_choice, require_positive
+from treefold.errors import ConfigurationError, ShapeError, require_choice, require_positive
 
 # Axes:  N nodes of one level · L child slots · C state size · S memory size, what a node hands to its parent · M label size
 
@@ -121,6 +121,10 @@ class TreeLSTM(Cell):
 
     def forward(self, label: Tensor | None, children: Tensor, operator: Tensor | None = None) -> Tensor:
         """Return [h; c] (N, 2C)."""
+        if children.dim() != 3 or children.shape[2] != self.memory_size:
+            raise ShapeError(
+                f"TreeLSTM expects the memories [h; c] of children, (N, L, {self.memory_size}), got {tuple(children.shape)}."
+            )
         h, c = torch.split(children, self.state_size, dim=2)  # (N, L, C) each
         i = self.input_gate(h, label).sigmoid()
         o = self.output_gate(h, label).sigmoid()
@@ -180,6 +184,7 @@ class LeafRNN(Cell):
         initialisation: Initialisation = "balanced",
     ) -> None:
         super().__init__()
+        require_choice("LeafRNN", "initialisation", initialisation, ["balanced", "kaiming"])
         require_positive("LeafRNN", label_size=label_size, state_size=state_size)
         require_choice("LeafRNN", "activation", activation, _ACTIVATIONS)
         self.state_size = self.memory_size = state_size
@@ -209,6 +214,7 @@ class LeafLSTM(Cell):
         initialisation: Initialisation = "balanced",
     ) -> None:
         super().__init__()
+        require_choice("LeafLSTM", "initialisation", initialisation, ["balanced", "kaiming"])
         require_positive("LeafLSTM", label_size=label_size, state_size=state_size)
         require_choice("LeafLSTM", "update", update, _ACTIVATIONS)
         self.state_size, self.memory_size = state_size, 2 * state_size
@@ -260,6 +266,11 @@ class PerLabel(Cell):
         super().__init__()
         if not cells:
             raise ConfigurationError("PerLabel expects a cell for at least one operator, got none; pass {label: cell}.")
+        for name, cell in [*cells.items(), ("the leaves", leaf)]:
+            if not isinstance(cell, Cell) or isinstance(cell, PerLabel):
+                raise ConfigurationError(
+                    f"PerLabel expects a TreeRNN or TreeLSTM for {name!r}, got {type(cell).__name__}."
+                )
         for name, cell in cells.items():
             if (cell.state_size, cell.memory_size) != (leaf.state_size, leaf.memory_size):
                 raise ConfigurationError(
@@ -276,8 +287,8 @@ class PerLabel(Cell):
         self.operators = tuple(cells)
         self.cells = nn.ModuleList([*cells.values(), leaf])
         self.state_size, self.memory_size, self.label_size = leaf.state_size, leaf.memory_size, leaf.label_size
-        self.arity = max(cell.arity for cell in cells.values())
-        self.takes_any_number = all(cell.takes_any_number for cell in cells.values())
+        self.arity = max(cell.arity for cell in [*cells.values(), leaf])
+        self.takes_any_number = all(cell.takes_any_number for cell in [*cells.values(), leaf] if cell.arity)
 
     def arity_of(self, operator: int) -> int | None:
         """Return the arity of the cell of an operator, or of the leaves."""

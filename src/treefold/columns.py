@@ -1,6 +1,7 @@
 """A file of named arrays: written atomically, checked on opening, memory-mapped. The format stands in docs/forest-format.md."""
 
 import json
+import math
 import os
 import struct
 import zlib
@@ -19,6 +20,7 @@ Array = npt.NDArray[Any]
 MAGIC: Final = b"TREEFOLD"
 VERSION: Final = 1
 _ALIGNMENT: Final = 64
+_SMALL: Final = 16 * 2**20
 _PREAMBLE: Final = struct.Struct("<8sIIQ")  # magic, version, CRC-32 of the header, length of the header
 
 
@@ -28,7 +30,7 @@ def write_columns(path: str | os.PathLike[str], facts: Mapping[str, Any], column
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     write_columns(Path(folder) / "x", {"kind": "demo"}, {"a": np.arange(3, dtype=np.int32)})
-    ...     facts, columns = read_columns(Path(folder) / "x", kind="demo")
+    ...     facts, columns, _ = read_columns(Path(folder) / "x", kind="demo")
     >>> columns["a"]
     array([0, 1, 2], dtype=int32)
     """
@@ -57,12 +59,12 @@ def write_columns(path: str | os.PathLike[str], facts: Mapping[str, Any], column
 
 
 def read_columns(
-    path: str | os.PathLike[str], *, kind: str, verify: bool = False
-) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Open a file of columns: its facts, and its arrays as read-only memory maps.
+    path: str | os.PathLike[str], *, kind: str, verify: bool | None = None
+) -> tuple[dict[str, Any], dict[str, Array], bool]:
+    """Open a file of columns: its facts, its arrays as read-only memory maps, and whether all data were verified.
 
     Magic, version, the header's checksum and the file's size are checked always; ``verify`` also reads all the data and
-    checks its checksums.
+    checks its checksums, by default in files of up to 16 MiB.
     """
     path = Path(path)
     if not path.is_file():
@@ -88,25 +90,48 @@ def read_columns(
         raise _truncated(path, kind, _PREAMBLE.size + header_size, size)
     if zlib.crc32(header) != checksum:
         raise ForestFileError(f"{path}: expected a header with checksum {checksum}, got another; the file is damaged.")
-    facts: dict[str, Any] = json.loads(header)
-    if facts.get("kind") != kind:
-        raise ForestFileError(f"{path}: expected a {kind} file, got one that holds {facts.get('kind')!r}.")
+    facts = _checked_facts(path, header, kind)
     start = _PREAMBLE.size + header_size
     if size != start + facts["bytes"]:
         raise _truncated(path, kind, start + facts["bytes"], size)
     data: npt.NDArray[np.uint8] = np.zeros(0, np.uint8)
     if facts["bytes"]:
         data = np.memmap(path, dtype=np.uint8, mode="r", offset=0).view(np.ndarray)[start:]
+    whole = size <= _SMALL if verify is None else verify
     arrays: dict[str, Array] = {}
-    for name, entry in facts.pop("columns").items():
-        dtype = np.dtype(entry["dtype"])
-        raw = data[entry["offset"] : entry["offset"] + dtype.itemsize * int(np.prod(entry["shape"], dtype=np.int64))]
-        if verify and zlib.crc32(_raw(raw)) != entry["crc32"]:
+    for name, (dtype, shape, offset, checksum) in facts.pop("columns").items():
+        raw = data[offset : offset + dtype.itemsize * math.prod(shape)]
+        if whole and zlib.crc32(_raw(raw)) != checksum:
             raise ForestFileError(
-                f"{path}: expected column {name!r} with checksum {entry['crc32']}, got other data; damaged."
+                f"{path}: expected column {name!r} with checksum {checksum}, got other data; damaged."
             )
-        arrays[name] = raw.view(dtype).reshape(entry["shape"])
-    return facts, arrays
+        arrays[name] = raw.view(dtype).reshape(shape)
+    return facts, arrays, whole
+
+
+def _checked_facts(path: Path, header: bytes, kind: str) -> dict[str, Any]:
+    """Read the header; each column becomes its dtype, shape, offset and checksum, all within the file."""
+    try:
+        facts = json.loads(header)
+        found = facts.get("kind")
+        if found != kind:
+            raise ForestFileError(f"{path}: expected a {kind} file, got one that holds {found!r}.")
+        total = facts["bytes"]
+        columns = {}
+        for name, entry in facts["columns"].items():
+            dtype, shape, offset = np.dtype(entry["dtype"]), entry["shape"], entry["offset"]
+            if dtype.kind not in "iuf" or not all(type(size) is int and size >= 0 for size in [*shape, offset, total]):
+                raise ValueError(f"the column {name!r} as {entry}")
+            if offset % _ALIGNMENT or offset + dtype.itemsize * math.prod(shape) > total:
+                raise ValueError(f"the column {name!r} outside the file")
+            columns[name] = (dtype, shape, offset, entry["crc32"])
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
+        if isinstance(problem, ForestFileError):
+            raise
+        raise ForestFileError(
+            f"{path}: expected a header that describes columns, got {type(problem).__name__} {problem}; the file is damaged."
+        ) from None
+    return {**facts, "columns": columns}
 
 
 def _raw(array: Array) -> memoryview:

@@ -111,7 +111,7 @@ class Dataset:
                 (place / name).write_text(text, encoding="utf-8", errors="backslashreplace")
 
     @classmethod
-    def open(cls, folder: str | os.PathLike[str], *, verify: bool = False) -> "Dataset":
+    def open(cls, folder: str | os.PathLike[str], *, verify: bool | None = None) -> "Dataset":
         """Open a saved data set; trees stay on disk until they are used."""
         folder = Path(folder)
         if not (folder / "dataset.json").is_file():
@@ -127,7 +127,7 @@ class Dataset:
                 f"{facts.get('version')!r}; open it with the treefold that wrote it, or make it anew."
             )
         forest = Forest.open(folder / "trees.forest", verify=verify)
-        _, columns = read_columns(folder / "examples.columns", kind="examples", verify=verify)
+        _, columns, _ = read_columns(folder / "examples.columns", kind="examples", verify=verify)
         vocabulary = _read_json(folder / "vocabulary.json")
         prefix = "split "
         try:

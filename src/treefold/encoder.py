@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from treefold.batch import Batch, Ints
 from treefold.cells import Cell, LeafLSTM, LeafRNN, PerLabel
 from treefold.errors import ConfigurationError, TreeError, require_choice
+from treefold.forest import Forest
 from treefold.labels import LabelEncoder, Numeric
 from treefold.vocabulary import Vocabulary
 
@@ -70,6 +71,11 @@ class TreeEncoder(nn.Module):
     ) -> None:
         super().__init__()
         require_choice("TreeEncoder", "direction", direction, ["up", "down", "both"])
+        if not isinstance(cell, Cell) or not (labels is None or isinstance(labels, LabelEncoder)):
+            raise ConfigurationError(
+                f"TreeEncoder expects a cell and a label encoder such as OneHot(names), got {type(cell).__name__} and "
+                f"{type(labels).__name__}."
+            )
         if down_cell is not None and direction != "both":
             raise ConfigurationError(f"TreeEncoder expects a down_cell with direction='both' only, got {direction!r}.")
         self.direction: Direction = direction
@@ -84,13 +90,25 @@ class TreeEncoder(nn.Module):
         if direction != "up":
             _check_down(self._cell("down"))
         self.operators = cell.operators
+        twice = [name for name in cell.operators if labels is not None and name in labels.names]
+        if twice:
+            raise ConfigurationError(
+                f"TreeEncoder expects labels for the leaves alone, got {twice[0]!r}, which has a cell of its own; "
+                f"leave the operators out: OneHot(name for name in names if name not in cell.operators)."
+            )
         self.vocabulary = Vocabulary([*cell.operators, *(labels.names if labels is not None else [])])
         self.state_size = cell.state_size
         self.out_size = cell.state_size * len(self.cells)
         self._translation: tuple[Vocabulary, Ints] | None = None
 
-    def forward(self, batch: Batch) -> Encoding:
-        """Encode a batch of trees."""
+    def forward(self, batch: Batch | Forest) -> Encoding:
+        """Encode a batch of trees, or all trees of a forest."""
+        if isinstance(batch, Forest):
+            batch = batch.batch()
+        if not isinstance(batch, Batch):
+            raise TreeError(
+                f"TreeEncoder expects a batch, got {type(batch).__name__}; write encoder(Forest(trees).batch())."
+            )
         operators, codes = self._codes(batch)
         for name in self.cells:
             _check_arity(self._cell(name), batch, operators, name)
@@ -167,9 +185,8 @@ def _fold_down(cell: Cell, batch: Batch, label: Tensor | None, operator: Tensor,
         above = nn.functional.pad(memory, (0, 0, 1, 0))
         parent = above.index_select(0, torch.from_numpy(level.parents).to(like.device)).unsqueeze(1)  # (n, 1, S)
         slots = torch.from_numpy(level.slots).to(like.device)
-        place = (
-            None if _one_slot(cell) else nn.functional.one_hot(slots, cell.arity).to(parent).unsqueeze(2)
-        )  # (n, L, 1)
+        width = max(cell.arity, int(level.slots.max()) + 1)  # beyond the arity only where a cell takes any number
+        place = None if _one_slot(cell) else nn.functional.one_hot(slots, width).to(parent).unsqueeze(2)  # (n, L, 1)
         memory = cell(x, parent if place is None else place * parent, kind)
         memories.append(memory)
     return memories[::-1]
@@ -200,7 +217,7 @@ def _check_arity(cell: Cell, batch: Batch, operators: Ints, direction: str) -> N
     name = repr(batch.vocabulary[code]) if code >= 0 else "with a vector label"
     has = "has {} children" if direction == "up" else "is child {} of its parent"
     node = f"tree {batch.tree_of(place)} of the batch: node {name} {has.format(needed[place])}"
-    if limits[int(operators[place])] == 0:
+    if limits[int(operators[place])] == 0 and cell.operators:
         raise TreeError(
             f"{node}, but is no operator of PerLabel, which knows {', '.join(map(repr, cell.operators))}; "
             f"give it a cell of its own, or a leaf cell that takes children."

@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Iterable
+from numbers import Integral
 
 
 class TreefoldError(ValueError):
@@ -38,6 +39,18 @@ class ParseError(TreeError):
         excerpt = line[first : first + 80].replace("\t", " ")
         pointer = " " * (self.column - 1 - first) + "^"
         super().__init__(f"line {self.line}, column {self.column}: {problem}\n  {excerpt}\n  {pointer}")
+        self._arguments = (problem, text, position)
+
+    def __reduce__(self) -> tuple[object, ...]:  # so that it reaches another process
+        return _parse_error, self._arguments
+
+
+def _parse_error(problem: str, text: str, position: int) -> ParseError:
+    return ParseError(problem, text=text, position=position)
+
+
+class TreeIndexError(TreefoldError, IndexError):
+    """There is no tree of this number."""
 
 
 class VocabularyError(TreefoldError):
@@ -89,7 +102,7 @@ def require_positive(owner: str, **sizes: int) -> None:
     treefold.errors.ConfigurationError: Tucker expects rank to be an integer >= 1, got 0; choose a positive rank.
     """
     for name, size in sizes.items():
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        if isinstance(size, bool) or not isinstance(size, Integral) or size < 1:
             raise ConfigurationError(
                 f"{owner} expects {name} to be an integer >= 1, got {size!r}; choose a positive {name}."
             )
@@ -124,3 +137,10 @@ class ReadError(TreefoldError):
         place += [f"line {line}"] if line is not None else []
         place += [f"column {column}"] if column is not None else []
         super().__init__(f"{', '.join(place)}: {problem}")
+
+    def __reduce__(self) -> tuple[object, ...]:  # so that it reaches another process
+        return _read_error, (self.problem, self.source, self.line, self.column)
+
+
+def _read_error(problem: str, source: str, line: int | None, column: int | None) -> ReadError:
+    return ReadError(problem, source=source, line=line, column=column)

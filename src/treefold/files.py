@@ -22,8 +22,12 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     b'whole'
     """
     path = Path(path)
+    path = path.resolve() if path.is_symlink() else path  # what a link points to is replaced, not the link
+    if path.exists() and not path.is_file():
+        raise FileError(f"{path}: expected a file to write, got something else of that name; choose another name.")
+    mode = path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~_umask()
     try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        handle, temporary = tempfile.mkstemp(prefix=".writing.", dir=path.parent)
     except OSError as problem:
         raise FileError(
             f"{path}: expected a folder that can be written to, got {problem.strerror or problem}; make it, or choose another."
@@ -33,11 +37,14 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        Path(temporary).chmod(0o666 & ~_umask())
+        Path(temporary).chmod(mode)
         Path(temporary).replace(path)
-    except BaseException:
+    except OSError as problem:
+        raise FileError(
+            f"{path}: expected to write the whole file, got {problem.strerror or problem}; nothing was changed, make room first."
+        ) from problem
+    finally:
         Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 @contextmanager

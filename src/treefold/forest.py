@@ -3,19 +3,21 @@
 import os
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, Self, cast, final, overload
+from reprlib import repr as shortened
+from typing import Any, Final, Self, cast, final, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from treefold.batch import Batch, schedule
 from treefold.columns import Array, read_columns, write_columns
-from treefold.errors import ForestFileError, ParseError, TreeError
+from treefold.errors import ForestFileError, ParseError, TreeError, TreeIndexError
 from treefold.tree import Label, Tree
 from treefold.vocabulary import Vocabulary
 
 # Axes:  N nodes · T trees · V nodes with a vector label · M length of a vector label
 _NODE_COLUMNS: Final = ("labels", "parents", "slots", "widths", "depths")
+_LARGEST: Final = 2**31 - 1
 _DTYPES: Final = {**dict.fromkeys(_NODE_COLUMNS, np.int32), "offsets": np.int64, "vectors": np.float64}
 
 
@@ -39,7 +41,7 @@ class Forest:
 
     def __init__(self, trees: Iterable[Tree | str], vocabulary: Vocabulary | Iterable[str] | None = None) -> None:
         """Take trees, or s-expressions; with a ``vocabulary`` given, a label outside it is an error."""
-        if isinstance(trees, (Tree, str)):
+        if isinstance(trees, (Tree, str)) or not isinstance(trees, Iterable):
             raise TreeError(
                 f"Forest expects an iterable of trees, got a single {type(trees).__name__}; write Forest([tree])."
             )
@@ -96,8 +98,8 @@ class Forest:
         """Return a tree for a number, a forest for a slice or an array of numbers."""
         if isinstance(index, (int, np.integer)):
             position = int(index) + (len(self) if index < 0 else 0)
-            if not 0 <= position < len(self):
-                raise IndexError(f"tree {index} of a forest of {len(self)} trees")
+            if isinstance(index, bool) or not 0 <= position < len(self):
+                raise TreeIndexError(f"expected the number of one of {len(self)} trees, got {index}.")
             return self._tree(position)
         chosen = self._indices(index)
         rows, sizes = self._rows(chosen)
@@ -110,8 +112,9 @@ class Forest:
         return Forest.concatenate([self, other])
 
     @staticmethod
-    def concatenate(forests: "Sequence[Forest]") -> "Forest":
+    def concatenate(forests: "Iterable[Forest]") -> "Forest":
         """Join forests into one; their vocabularies are united, the first one's codes stay."""
+        forests = list(forests)
         if not forests:
             return Forest([])
         names = list(dict.fromkeys(name for forest in forests for name in forest.vocabulary))
@@ -172,20 +175,28 @@ class Forest:
         write_columns(path, {"kind": "forest", "vocabulary": list(self.vocabulary)}, columns)
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], *, verify: bool = False) -> Self:
+    def open(cls, path: str | os.PathLike[str], *, verify: bool | None = None) -> Self:
         """Open a saved forest as a memory map: nothing is read until it is used.
 
-        ``verify=True`` reads everything and checks it: checksums, and that the arrays are trees.
+        ``verify=True`` reads everything and checks it: checksums, and that the arrays are trees. By default files of up to
+        16 MiB are verified, larger ones are trusted.
         """
-        facts, columns = read_columns(path, kind="forest", verify=verify)
+        facts, columns, whole = read_columns(path, kind="forest", verify=verify)
         for name, dtype in _DTYPES.items():
             if name not in columns or columns[name].dtype != dtype:
                 got = columns[name].dtype if name in columns else "nothing"
                 raise ForestFileError(
                     f"{path}: expected a column {name!r} of {np.dtype(dtype)}, got {got}; write it anew."
                 )
-        forest = cls._of(columns, Vocabulary(facts["vocabulary"]))
-        problem = _structure_problem(forest, whole=verify)
+        names = facts.get("vocabulary")
+        if (
+            not isinstance(names, list)
+            or not all(isinstance(name, str) for name in names)
+            or len({*names}) < len(names)
+        ):
+            raise ForestFileError(f"{path}: expected a vocabulary of distinct text labels, got another; write it anew.")
+        forest = cls._of(columns, Vocabulary(names))
+        problem = _structure_problem(forest, whole=whole)
         if problem:
             raise ForestFileError(f"{path}: expected arrays that describe trees, got {problem}; write it anew.")
         return forest
@@ -196,18 +207,19 @@ class Forest:
     def _indices(self, index: "slice | Sequence[int] | npt.NDArray[np.integer]") -> npt.NDArray[np.int64]:
         if isinstance(index, slice):
             return np.arange(*index.indices(len(self)), dtype=np.int64)
-        chosen = np.asarray(index)
+        chosen = _as_array(index)
+        if chosen.dtype == bool and chosen.shape == (len(self),):
+            return np.flatnonzero(chosen)
         if chosen.size and (chosen.ndim != 1 or not np.issubdtype(chosen.dtype, np.integer)):
             raise TreeError(
-                f"trees are chosen by a flat list of whole numbers, got an array of {chosen.dtype} with shape {chosen.shape}; "
-                f"turn a mask into numbers with numpy.flatnonzero."
+                f"trees are chosen by a flat list of whole numbers, or a mask of {len(self)} booleans, "
+                f"got an array of {chosen.dtype} with shape {chosen.shape}."
             )
         chosen = chosen.astype(np.int64).reshape(-1)
         chosen = np.where(chosen < 0, chosen + len(self), chosen)
         if chosen.size and not (chosen.min() >= 0 and chosen.max() < len(self)):
-            raise IndexError(
-                f"tree {np.asarray(index)[(chosen < 0) | (chosen >= len(self))][0]} of a forest of {len(self)} trees"
-            )
+            bad = chosen[(chosen < 0) | (chosen >= len(self))][0]
+            raise TreeIndexError(f"expected the numbers of some of {len(self)} trees, got {bad}.")
         return chosen
 
     def _rows(self, chosen: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
@@ -229,6 +241,13 @@ class Forest:
         return tree
 
 
+def _as_array(index: object) -> npt.NDArray[Any]:
+    try:
+        return np.asarray(index)
+    except ValueError:
+        raise TreeError(f"trees are chosen by a flat list of whole numbers, got {shortened(index)}.") from None
+
+
 def _flatten(
     trees: Iterable[Tree | str], vocabulary: Vocabulary | Iterable[str] | None
 ) -> tuple[dict[str, Array], Vocabulary]:
@@ -243,7 +262,7 @@ def _flatten(
             tree = _parsed(tree, number)
         if not isinstance(tree, Tree):
             raise TreeError(
-                f"tree {number}: expected a Tree or an s-expression, got {type(tree).__name__} {tree!r}; "
+                f"tree {number}: expected a Tree or an s-expression, got {type(tree).__name__} {shortened(tree)}; "
                 f"build it with Tree(label, children)."
             )
         labels: list[int] = []
@@ -251,6 +270,8 @@ def _flatten(
         slots: list[int] = []
         widths: list[int] = []
         depths: list[int] = []
+        if tree.size > _LARGEST:
+            raise TreeError(f"tree {number}: expected at most {_LARGEST} nodes, got {tree.size}; it shares subtrees.")
         # Root first, right before left: reversed, that is post-order. A node's place then is `last - its place here`.
         last = tree.size - 1
         stack: list[tuple[Tree, int, int, int]] = [(tree, -1, 0, 0)]
@@ -327,18 +348,23 @@ def _structure_problem(forest: Forest, *, whole: bool) -> str:
     """Say what keeps the arrays from being trees; an empty text when nothing does. The quick look reads a few bytes only."""
     offsets, nodes = forest.offsets, forest.node_count
     if (
-        {len(getattr(forest, name)) for name in _NODE_COLUMNS} != {nodes}
+        {getattr(forest, name).ndim for name in _NODE_COLUMNS} != {1}
+        or {len(getattr(forest, name)) for name in _NODE_COLUMNS} != {nodes}
         or offsets.ndim != 1
         or forest.vectors.ndim != 2
     ):
         return "columns of different length"
     if not len(offsets) or offsets[0] != 0 or offsets[-1] != nodes:
         return "tree offsets that do not span the nodes"
-    if not whole or not nodes:
-        return ""
     sizes = np.diff(offsets)
+    if not whole:
+        return ""
     if (sizes < 1).any():
         return "a tree without nodes"
+    if (forest.widths < 0).any():
+        return "a negative number of child slots"
+    if not np.isfinite(forest.vectors).all():
+        return "vector labels that are not finite"
     place = np.arange(nodes) - np.repeat(offsets[:-1], sizes)
     is_root = place == np.repeat(sizes, sizes) - 1
     if ((forest.parents == -1) != is_root).any() or (~is_root & (forest.parents <= place)).any():

@@ -82,7 +82,7 @@ def contract_halves(tensor: Tensor, left: Tensor, right: Tensor | None) -> Tenso
     carry = torch.addmm(matrix[-1], left[:, :-1], matrix[:-1])  # (N, J·K)
     if right is None:
         return carry
-    carry = carry.view(len(left), -1, out_size)  # (N, J, K)
+    carry = carry.view(len(left), right.shape[1], out_size)  # (N, J, K)
     return torch.baddbmm(carry[:, -1:], right[:, None, :-1], carry[:, :-1]).squeeze(1)
 
 

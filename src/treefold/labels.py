@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Iterable
-from typing import final
+from typing import Final, final
 
 import numpy.typing as npt
 import torch
@@ -12,6 +12,9 @@ from treefold.errors import ConfigurationError, ShapeError, require_positive
 from treefold.vocabulary import Vocabulary
 
 # Axes:  N nodes · M label size · V nodes with a vector label
+
+
+_MOST_ONE_HOT: Final = 8192
 
 
 class LabelEncoder(nn.Module, abc.ABC):
@@ -66,6 +69,10 @@ class OneHot(_Table):
     def __init__(self, names: Iterable[str]) -> None:
         super().__init__(names)
         self.size = len(self.names)
+        if self.size > _MOST_ONE_HOT:
+            raise ConfigurationError(
+                f"OneHot expects at most {_MOST_ONE_HOT} labels, got {self.size}; use Embedding(names, size) for so many."
+            )
         self.register_buffer("table", torch.eye(self.size), persistent=False)
 
 

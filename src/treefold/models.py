@@ -14,6 +14,7 @@ from treefold.batch import Batch
 from treefold.cells import Cell
 from treefold.encoder import Encoding, TreeEncoder
 from treefold.errors import ConfigurationError, TreeError, require_choice, require_positive
+from treefold.forest import Forest
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -21,7 +22,9 @@ Model = TypeVar("Model", bound=nn.Module)
 
 
 class Head(nn.Module, abc.ABC):
-    """What is read off an encoding."""
+    """What is read off an encoding, whose states have ``in_size`` entries."""
+
+    in_size: int
 
     @abc.abstractmethod
     def forward(self, encoding: Encoding) -> Tensor:
@@ -38,6 +41,7 @@ class Classifier(Head):
 
     def __init__(self, *, in_size: int, classes: int, hidden: Sequence[int] = (20, 20), dropout: float = 0.0) -> None:
         super().__init__()
+        self.in_size = in_size
         self.layers = _perceptron("Classifier", in_size, hidden, dropout, classes=classes)
 
     def forward(self, encoding: Encoding) -> Tensor:
@@ -56,6 +60,7 @@ class NodeClassifier(Head):
 
     def __init__(self, *, in_size: int, classes: int, hidden: Sequence[int] = (20, 20), dropout: float = 0.0) -> None:
         super().__init__()
+        self.in_size = in_size
         self.layers = _perceptron("NodeClassifier", in_size, hidden, dropout, classes=classes)
 
     def forward(self, encoding: Encoding) -> Tensor:
@@ -76,6 +81,7 @@ class Regressor(Head):
         self, *, in_size: int, outputs: int = 1, hidden: Sequence[int] = (20, 20), dropout: float = 0.0
     ) -> None:
         super().__init__()
+        self.in_size = in_size
         self.layers = _perceptron("Regressor", in_size, hidden, dropout, outputs=outputs)
 
     def forward(self, encoding: Encoding) -> Tensor:
@@ -100,6 +106,7 @@ class PairClassifier(Head):
     def __init__(self, *, in_size: int, classes: int, hidden_size: int = 75, dropout: float = 0.0) -> None:
         super().__init__()
         require_positive("PairClassifier", in_size=in_size, classes=classes, hidden_size=hidden_size)
+        self.in_size = in_size
         self.comparison = Full(state_size=in_size, out_size=hidden_size, arity=2)
         self.dropout = nn.Dropout(dropout)
         self.scores = nn.Linear(hidden_size, classes)
@@ -129,17 +136,25 @@ class TreeModel(nn.Module):
 
     def __init__(self, encoder: TreeEncoder, head: Head) -> None:
         super().__init__()
+        if not isinstance(encoder, TreeEncoder) or not isinstance(head, Head):
+            raise ConfigurationError(
+                f"TreeModel expects an encoder and a head, got {type(encoder).__name__} and {type(head).__name__}."
+            )
+        if head.in_size != encoder.out_size:
+            raise ConfigurationError(
+                f"TreeModel expects a head with in_size={encoder.out_size}, the encoder's out_size, got {head.in_size}."
+            )
         self.encoder = encoder
         self.head = head
 
-    def forward(self, batch: Batch) -> Tensor:
-        """Return the head's outputs."""
+    def forward(self, batch: Batch | Forest) -> Tensor:
+        """Return the head's outputs for a batch, or for all trees of a forest."""
         outputs: Tensor = self.head(self.encoder(batch))
         return outputs
 
 
 def compress(model: Model, aggregator: str = "tucker", *, rank: int | None = None) -> Model:
-    """Return a copy of a model with the tensor of each aggregator decomposed into another form; the model stays.
+    """Return a copy of a model with the tensors of its cells' aggregators decomposed into another form; the model stays.
 
     >>> from treefold import TreeRNN
     >>> compress(TreeRNN("full", state_size=6, arity=2), "tucker", rank=3).transition
@@ -149,6 +164,8 @@ def compress(model: Model, aggregator: str = "tucker", *, rank: int | None = Non
     """
     require_choice("compress", "aggregator", aggregator, AGGREGATORS)
     form = AGGREGATORS[aggregator]
+    if rank is not None and not form.has_rank:
+        raise ConfigurationError(f"compress expects no rank for {aggregator!r}, got {rank}; leave it out.")
     if form.has_rank and rank is None:
         raise ConfigurationError(
             f"compress expects a rank for {aggregator!r}, got none; a small one has fewer parameters."
@@ -162,12 +179,17 @@ def compress(model: Model, aggregator: str = "tucker", *, rank: int | None = Non
                     tensor = module.to_dense()
                 made = form.from_dense(tensor, rank, label_size=module.label_size, shared=module.shared)
                 made.initialisation = module.initialisation
+                made.train(module.training)
+                made.requires_grad_(all(parameter.requires_grad for parameter in module.parameters()))
                 setattr(cell, name, made)
+                cell.takes_any_number = made.takes_any_number
     return result
 
 
 def _perceptron(owner: str, in_size: int, hidden: Sequence[int], dropout: float, **out: int) -> nn.Sequential:
     """Stack linear layers with ReLU between them, behind a dropout of the states where one is asked for."""
+    if isinstance(hidden, (int, str)) or not isinstance(hidden, Sequence):
+        raise ConfigurationError(f"{owner} expects hidden to be a list of sizes such as (20, 20), got {hidden!r}.")
     require_positive(owner, in_size=in_size, **out, **{f"hidden[{index}]": size for index, size in enumerate(hidden)})
     sizes = [in_size, *hidden, *out.values()]
     layers: list[nn.Module] = [nn.Dropout(dropout)] if dropout else []

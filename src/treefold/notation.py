@@ -2,8 +2,9 @@
 
 import math
 import re
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Mapping, Set
+from reprlib import repr as shortened  # labels may be anything, of any size
+from typing import Final, SupportsFloat
 
 from treefold.errors import ParseError, TreeError
 
@@ -26,14 +27,17 @@ def as_vector(label: object) -> tuple[float, ...]:
     >>> as_vector([1, 2.5])
     (1.0, 2.5)
     """
-    if isinstance(label, (int, float)) or not isinstance(label, Iterable):
+    if not isinstance(label, Iterable) or isinstance(label, (bytes, bytearray, Mapping, Set)):
         raise TreeError(
-            f"a label is text or a vector of numbers, got {type(label).__name__} {label!r}; write Tree({str(label)!r})."
+            f"a label is text or a vector of numbers, got {type(label).__name__} {shortened(label)}; "
+            f"write Tree({shortened(str(label))})."
         )
     try:
-        vector = tuple(float(number) for number in label)
-    except (TypeError, ValueError) as problem:
-        raise TreeError(f"a vector label expects numbers, got {label!r}; {problem}.") from None
+        vector = tuple(_finite_float(number) for number in label)
+    except (TypeError, ValueError, OverflowError):
+        raise TreeError(
+            f"a vector label expects numbers, got {shortened(label)}; give a flat list of numbers."
+        ) from None
     if not vector:
         raise TreeError("a vector label expects at least one number, got none; use text for nodes without a vector.")
     for index, number in enumerate(vector):
@@ -44,6 +48,12 @@ def as_vector(label: object) -> tuple[float, ...]:
     return vector
 
 
+def _finite_float(number: object) -> float:
+    if isinstance(number, str) or not isinstance(number, SupportsFloat):
+        raise TypeError(number)
+    return float(number)
+
+
 def written(label: Label) -> str:
     """Write a label as it stands in an s-expression.
 
@@ -51,7 +61,7 @@ def written(label: Label) -> str:
     ('MAX', '"two words"', '[0.5 1.0]')
     """
     if isinstance(label, tuple):
-        return f"[{' '.join(repr(number) for number in label)}]"
+        return f"[{' '.join(str(number) for number in label)}]"
     if label != ABSENT and _BARE_LABEL.fullmatch(label):
         return label
     return f'"{"".join(_ESCAPES.get(character, character) for character in label)}"'

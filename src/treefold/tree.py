@@ -4,12 +4,16 @@ Nothing here recurses: a chain of a million nodes is a valid tree.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Self, final
+from reprlib import repr as shortened
+from typing import Final, Self, final
 
 from treefold.errors import ParseError, TreeError
 from treefold.notation import ABSENT, TOKEN, Label, as_vector, bad_token, read_head, read_label, unfinished, written
 
 __all__ = ["ABSENT", "Label", "Tree"]
+
+_LARGE: Final = 10_000
+_LARGEST: Final = 2**31 - 1
 
 
 @final
@@ -37,7 +41,7 @@ class Tree:
     def __init__(self, label: str | Sequence[float], children: "Iterable[Tree | None]" = ()) -> None:
         if not isinstance(label, str):
             label = as_vector(label)
-        children = tuple(children)
+        children = _as_children(label, children)
         size, depth, arity = 1, 0, len(children)
         for slot, child in enumerate(children):
             if child is None:
@@ -45,7 +49,7 @@ class Tree:
             if not isinstance(child, Tree):
                 raise TreeError(
                     f"child {slot} of node {label!r}: expected a Tree, or None for an absent child, "
-                    f"got {type(child).__name__} {child!r}; wrap a leaf as Tree({child!r}) with a text label."
+                    f"got {type(child).__name__} {shortened(child)}; wrap a leaf as Tree({shortened(child)})."
                 )
             size += child._size
             if child._depth >= depth:
@@ -107,6 +111,7 @@ class Tree:
         >>> [node.label for node in Tree.parse("(a (b c) _ d)").postorder()]
         ['c', 'b', 'd', 'a']
         """
+        self._refuse_beyond_memory("walked")
         # Root-right-left, reversed, is left-right-root.
         reverse, stack = [], [self]
         while stack:
@@ -198,6 +203,7 @@ class Tree:
                 root = node  # never None: an absent child outside brackets was refused above
 
     def __str__(self) -> str:
+        self._refuse_beyond_memory("written")
         return "".join(self._pieces())
 
     def _pieces(self) -> Iterator[str]:
@@ -227,14 +233,27 @@ class Tree:
                 return f"<Tree of {self._size} nodes, depth {self._depth}: {''.join(pieces)[:200]}…>"
         return f"Tree.parse({''.join(pieces)!r})"
 
+    def _refuse_beyond_memory(self, done: str) -> None:
+        if self._size > _LARGEST:
+            raise TreeError(
+                f"a tree of {self._size} nodes cannot be {done} node by node, at most {_LARGEST} can; "
+                f"it shares subtrees that unfold without end."
+            )
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Tree):
             return NotImplemented
         stack: list[tuple[Tree | None, Tree | None]] = [(self, other)]
+        # Of large trees, pairs already compared are remembered: their subtrees may be shared a thousandfold.
+        compared: set[tuple[int, int]] | None = set() if self._size > _LARGE else None
         while stack:
             left, right = stack.pop()
             if left is right:
                 continue
+            if compared is not None:
+                if (id(left), id(right)) in compared:
+                    continue
+                compared.add((id(left), id(right)))
             if left is None or right is None or left._hash != right._hash or left._label != right._label:
                 return False
             if len(left._children) != len(right._children):
@@ -252,6 +271,7 @@ class Tree:
         return self
 
     def __reduce__(self) -> tuple[object, ...]:
+        self._refuse_beyond_memory("pickled")
         # Flat lists, since pickle recurses through nested objects. An absent child has width -1.
         labels: list[Label] = []
         widths: list[int] = []
@@ -289,12 +309,16 @@ class Tree:
             if node is None:
                 lines.append(f"{lead}⊥")
                 continue
-            if drawn >= max_nodes or len(indent) > 4 * max_depth:
+            if drawn >= max_nodes:
+                rest = self._size - drawn_at  # the nodes that follow in pre-order are exactly those still to draw
+                lines.append(f"{lead}… {rest} more" + (" nodes" if rest > 1 else " node"))
+                break
+            if len(indent) > 4 * max_depth:
                 lines.append(f"{lead}… {node._size} more" + (" nodes" if node._size > 1 else " node"))
                 drawn_at += node._size
                 continue
             note = notes[drawn_at] if notes is not None else ""
-            lines.append(f"{lead}{written(node._label)}{'  ' + note if note else ''}")
+            lines.append(f"{lead}{_printable(written(node._label))}{'  ' + note if note else ''}")
             drawn += 1
             drawn_at += 1
             last = len(node._children) - 1
@@ -302,6 +326,20 @@ class Tree:
                 branch, below = ("└── ", "    ") if slot == last else ("├── ", "│   ")
                 stack.append((node._children[slot], indent + branch, indent + below))
         return "\n".join(lines)
+
+
+def _as_children(label: object, children: object) -> "tuple[Tree | None, ...]":
+    if isinstance(children, (Tree, str)) or not isinstance(children, Iterable):
+        raise TreeError(
+            f"node {shortened(label)}: expected a list of children, got {type(children).__name__} {shortened(children)}; "
+            f"write Tree({shortened(label)}, [child, …])."
+        )
+    return tuple(children)
+
+
+def _printable(text: str) -> str:
+    """Show characters that would move the cursor or break the line as escapes."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def _from_reverse_postorder(labels: list[Label], widths: list[int]) -> Tree:

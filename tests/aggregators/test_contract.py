@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -261,6 +262,23 @@ def test_sizes_that_cannot_be_are_refused(name: str, setting: str, value: object
 def test_a_missing_rank_is_asked_for(name: str) -> None:
     with pytest.raises(ConfigurationError, match="expects a rank, got none"):
         AGGREGATORS[name](state_size=3, arity=2)
+
+
+def test_tensors_beyond_memory_are_refused_before_they_are_made() -> None:
+    with pytest.raises(
+        ConfigurationError,
+        match=r"Full expects a tensor of at most 268,435,456 entries, got .* GiB\); choose a smaller",
+    ):
+        Tucker(state_size=8, arity=20, rank=3)
+    for shared in (False, True):
+        with pytest.raises(ConfigurationError, match="or a form that is linear in the arity"):
+            Full(state_size=20, arity=12, shared=shared)
+
+
+def test_sizes_may_be_numpy_integers_and_an_empty_level_is_no_problem(aggregator: Aggregator) -> None:
+    children, label = inputs(aggregator)
+    assert aggregator(children[:0], None if label is None else label[:0]).shape == (0, OUT)
+    assert make("sum", arity=np.int32(3)).arity == 3
 
 
 def test_an_unknown_initialisation_names_the_nearest() -> None:

@@ -124,7 +124,7 @@ def test_a_full_disk_is_said_in_words_and_leaves_nothing(tmp_path: Path) -> None
     code = f"{limit}import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); from treefold.cli import main; main()"
     arguments = ["data", "listops", "--out", str(tmp_path / "d"), "--size", "2000"]
     done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
-    assert done.returncode == 1 and "File too large; nothing was left half-written" in done.stderr
+    assert done.returncode == 2 and "File too large; nothing was changed" in done.stderr
     assert "Traceback" not in done.stderr and list(tmp_path.iterdir()) == []
 
 

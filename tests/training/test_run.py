@@ -191,7 +191,7 @@ def test_a_full_disk_keeps_the_last_good_checkpoint(tmp_path: Path, monkeypatch:
 
     with monkeypatch.context() as patched:
         patched.setattr("os.fsync", full)
-        with pytest.raises(OSError, match="No space left"):
+        with pytest.raises(FileError, match="No space left"):
             resume(DATA, folder)
     assert (folder / "checkpoint.safetensors").read_bytes() == good
     resume(DATA, folder)

@@ -4,7 +4,7 @@ import abc
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Self, TypedDict, final
+from typing import ClassVar, Final, Literal, Self, TypedDict, final
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,7 @@ from treefold.errors import ConfigurationError, ShapeError, require_choice, requ
 
 # Axes:  N nodes of one level · L child slots · C state size · K output size · R rank · M label size
 Initialisation = Literal["balanced", "kaiming"]
+_MOST_ENTRIES: Final = 2**28
 
 
 class Aggregator(nn.Module, abc.ABC):
@@ -62,10 +63,12 @@ class Aggregator(nn.Module, abc.ABC):
                 f"{name} expects no rank, got rank={rank}; leave it out, or choose a form that has one."
             )
         require_choice(name, "initialisation", initialisation, ["balanced", "kaiming"])
-        self.state_size = state_size
-        self.arity = arity
-        self.out_size = out_size
-        self.label_size = label_size
+        if not isinstance(shared, bool):
+            raise ConfigurationError(f"{name} expects shared to be True or False, got {shared!r}.")
+        self.state_size = int(state_size)
+        self.arity = int(arity)
+        self.out_size = int(out_size)
+        self.label_size = None if label_size is None else int(label_size)
         self.rank = require_rank(name, rank) if self.has_rank else 0
         self.shared = shared
         self.initialisation: Initialisation = initialisation
@@ -88,12 +91,9 @@ class Aggregator(nn.Module, abc.ABC):
     def multiply_adds(self, arity: int | None = None) -> int:
         """Count the multiplications that `aggregate` takes for one node."""
 
-    @classmethod
     @abc.abstractmethod
-    def from_dense(
-        cls, tensor: Tensor, rank: int | None = None, *, label_size: int | None = None, shared: bool = False
-    ) -> Self:
-        """Represent a dense tensor, exactly where the form and the rank allow, else by its decomposition."""
+    def decompose(self, tensor: Tensor) -> None:
+        """Take parameters that represent a dense tensor, exactly where the form and the rank allow."""
 
     @abc.abstractmethod
     def reset_balanced(self) -> None:
@@ -110,6 +110,20 @@ class Aggregator(nn.Module, abc.ABC):
         if missing > 0 and not self.takes_any_number:
             children = nn.functional.pad(children, (0, 0, 0, missing))
         return self.aggregate(children, label)
+
+    @final
+    @classmethod
+    def from_dense(
+        cls, tensor: Tensor, rank: int | None = None, *, label_size: int | None = None, shared: bool = False
+    ) -> Self:
+        """Represent a dense tensor, exactly where the form and the rank allow, else by its decomposition."""
+        if not isinstance(tensor, Tensor) or not tensor.is_floating_point() or not bool(torch.isfinite(tensor).all()):
+            got = f"a tensor of {tensor.dtype}" if isinstance(tensor, Tensor) else type(tensor).__name__
+            raise ShapeError(f"{cls.__name__}.from_dense expects a tensor of finite floating-point numbers, got {got}.")
+        result = cls(**dense_sizes(tensor, label_size), rank=rank, shared=shared).to(tensor)
+        with torch.no_grad():
+            result.decompose(tensor.detach())
+        return result
 
     @final
     def to_dense(self, arity: int | None = None) -> Tensor:
@@ -258,6 +272,16 @@ def dense_sizes(tensor: Tensor, label_size: int | None) -> DenseSizes:
         "out_size": tensor.shape[-1],
         "label_size": label_size,
     }
+
+
+def require_entries(name: str, entries: int) -> None:
+    """Raise where a tensor would have more entries than anybody can mean."""
+    if entries > _MOST_ENTRIES:
+        raise ConfigurationError(
+            f"{name} expects a tensor of at most {_MOST_ENTRIES:,} entries, got {entries:,} "
+            f"({4 * entries / 2**30:,.1f} GiB); choose a smaller rank, state_size or arity, or a form that is linear in the "
+            f"arity: canonical, tensor-train or sum."
+        )
 
 
 def require_rank(name: str, rank: int | None) -> int:

@@ -1,11 +1,11 @@
 """The canonical (CP) form: a sum of products, one factor for each input."""
 
-from typing import ClassVar, Self, final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor, nn
 
-from treefold.aggregators.base import Aggregator, balance_output, dense_sizes, fit_to_dense, require_rank
+from treefold.aggregators.base import Aggregator, balance_output, fit_to_dense
 from treefold.decompositions import canonical_als, khatri_rao
 from treefold.functional import homogenise
 
@@ -54,23 +54,16 @@ class Canonical(Aggregator):
             factors.insert(0, self.label_factor)
         return khatri_rao(factors).sum(1).reshape([len(factor) for factor in factors])
 
-    @classmethod
-    def from_dense(
-        cls, tensor: Tensor, rank: int | None = None, *, label_size: int | None = None, shared: bool = False
-    ) -> Self:
+    def decompose(self, tensor: Tensor) -> None:
         """Fit by alternating least squares; the shared form, whose factors are tied, by L-BFGS on the squared error."""
-        rank = require_rank(cls.__name__, rank)
-        result = cls(**dense_sizes(tensor, label_size), rank=rank, shared=shared).to(tensor)
-        if shared:
-            fit_to_dense(result, tensor)
-            return result
-        *factors, output = canonical_als(tensor, rank)
-        with torch.no_grad():
-            if result.label_factor is not None:
-                result.label_factor.copy_(factors.pop(0))
-            result.slot_factors.copy_(torch.stack(factors))
-            result.output.copy_(output.T)
-        return result
+        if self.shared:
+            fit_to_dense(self, tensor)
+            return
+        *factors, output = canonical_als(tensor, self.rank)
+        if self.label_factor is not None:
+            self.label_factor.copy_(factors.pop(0))
+        self.slot_factors.copy_(torch.stack(factors))
+        self.output.copy_(output.T)
 
     def multiply_adds(self, arity: int | None = None) -> int:
         """Count the factors of ``arity`` children, their products and the linear map."""

@@ -1,12 +1,12 @@
 """The full tensor: every product of inputs has a weight of its own."""
 
 import math
-from typing import ClassVar, Self, final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor, nn
 
-from treefold.aggregators.base import Aggregator, dense_sizes, order_weights
+from treefold.aggregators.base import Aggregator, order_weights, require_entries
 from treefold.functional import contract_halves, halves_cost, homogenise, multi_affine, multi_affine_cost
 from treefold.symmetric import SymmetricIndex, symmetric_index
 
@@ -33,6 +33,9 @@ class Full(Aggregator):
     def build(self) -> None:
         """Make T ((M+1,) C+1, …, C+1, K), or ((M+1,) S, K) where it is symmetric."""
         label = () if self.label_size is None else (self.label_size + 1,)
+        distinct = math.comb(self.state_size + self.arity, self.arity)
+        entries = distinct * self.arity if self.shared else (self.state_size + 1) ** self.arity
+        require_entries(type(self).__name__, entries * math.prod(label) * self.out_size)
         slots = (len(self._index),) if self.shared else (self.state_size + 1,) * self.arity
         self.tensor = nn.Parameter(torch.empty(*label, *slots, self.out_size))
 
@@ -52,19 +55,13 @@ class Full(Aggregator):
             return self._index.expand(self.tensor)
         return torch.stack([self._index.expand(packed) for packed in self.tensor])
 
-    @classmethod
-    def from_dense(
-        cls, tensor: Tensor, rank: int | None = None, *, label_size: int | None = None, shared: bool = False
-    ) -> Self:
+    def decompose(self, tensor: Tensor) -> None:
         """Take the tensor as it is; ``shared`` takes the nearest symmetric one, the mean over permutations of the slots."""
-        result = cls(**dense_sizes(tensor, label_size), shared=shared).to(tensor)
-        if shared and label_size is None:
-            tensor = result._index.pack(tensor)
-        elif shared:
-            tensor = torch.stack([result._index.pack(part) for part in tensor])
-        with torch.no_grad():
-            result.tensor.copy_(tensor)
-        return result
+        if self.shared and self.label_size is None:
+            tensor = self._index.pack(tensor)
+        elif self.shared:
+            tensor = torch.stack([self._index.pack(part) for part in tensor])
+        self.tensor.copy_(tensor)
 
     def multiply_adds(self, arity: int | None = None) -> int:
         """Count those of the contraction, and of the features where the tensor is symmetric."""

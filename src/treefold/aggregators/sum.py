@@ -1,12 +1,12 @@
 """The weighted sum: every child, and the label, contributes on its own."""
 
 from collections.abc import Sequence
-from typing import ClassVar, Self, final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor, nn
 
-from treefold.aggregators.base import Aggregator, dense_sizes
+from treefold.aggregators.base import Aggregator
 
 # Axes:  N nodes of one level · L child slots · C state size · K output size · M label size
 
@@ -57,21 +57,15 @@ class Sum(Aggregator):
             tensor[_only(mode, modes)] = weight
         return tensor
 
-    @classmethod
-    def from_dense(
-        cls, tensor: Tensor, rank: int | None = None, *, label_size: int | None = None, shared: bool = False
-    ) -> Self:
+    def decompose(self, tensor: Tensor) -> None:
         """Keep the entries that multiply one input at most: the nearest sum in the Frobenius norm."""
-        result = cls(**dense_sizes(tensor, label_size), shared=shared).to(tensor)
         modes = tensor.shape[:-1]
         linear = [tensor[_only(mode, modes)] for mode in range(len(modes))]
-        with torch.no_grad():
-            result.bias.copy_(tensor[tuple(size - 1 for size in modes)])
-            if result.label_weights is not None:
-                result.label_weights.copy_(linear.pop(0))
-            slots = torch.stack(linear)
-            result.slot_weights.copy_(slots.mean(0) if shared else slots)
-        return result
+        self.bias.copy_(tensor[tuple(size - 1 for size in modes)])
+        if self.label_weights is not None:
+            self.label_weights.copy_(linear.pop(0))
+        slots = torch.stack(linear)
+        self.slot_weights.copy_(slots.mean(0) if self.shared else slots)
 
     def multiply_adds(self, arity: int | None = None) -> int:
         """Count L·C·K for the slots, once C·K where they are shared, and M·K for the label."""

@@ -1,11 +1,11 @@
 """The tensor train: a chain of small matrices, one for each child, from left to right."""
 
-from typing import ClassVar, Self, final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor, nn
 
-from treefold.aggregators.base import Aggregator, balance_output, dense_sizes, fit_to_dense, require_rank
+from treefold.aggregators.base import Aggregator, balance_output, fit_to_dense
 from treefold.decompositions import tensor_train_svd
 from treefold.functional import homogenise
 
@@ -69,25 +69,18 @@ class TensorTrain(Aggregator):
             tensor = torch.tensordot(tensor, core.transpose(0, 1), dims=1)
         return tensor @ self.output
 
-    @classmethod
-    def from_dense(
-        cls, tensor: Tensor, rank: int | None = None, *, label_size: int | None = None, shared: bool = False
-    ) -> Self:
+    def decompose(self, tensor: Tensor) -> None:
         """Split by the TT-SVD; the shared form, whose cores are tied, is fitted by L-BFGS on the squared error."""
-        rank = require_rank(cls.__name__, rank)
-        result = cls(**dense_sizes(tensor, label_size), rank=rank, shared=shared).to(tensor)
-        if shared:
-            fit_to_dense(result, tensor)
-            return result
-        first, *cores, last = tensor_train_svd(tensor, rank)
-        with torch.no_grad():
-            for parameter in result.parameters():
-                parameter.zero_()  # bonds may be smaller than the rank: the rest stays zero
-            result.start[:, : first.shape[2]] = first[0]
-            for slot, core in enumerate(cores):
-                result.cores[slot, :, : core.shape[0], : core.shape[2]] = core.transpose(0, 1)
-            result.output[: last.shape[0]] = last[..., 0]
-        return result
+        if self.shared:
+            fit_to_dense(self, tensor)
+            return
+        first, *cores, last = tensor_train_svd(tensor, self.rank)
+        for parameter in self.parameters():
+            parameter.zero_()  # bonds may be smaller than the rank: the rest stays zero
+        self.start[:, : first.shape[2]] = first[0]
+        for slot, core in enumerate(cores):
+            self.cores[slot, :, : core.shape[0], : core.shape[2]] = core.transpose(0, 1)
+        self.output[: last.shape[0]] = last[..., 0]
 
     def multiply_adds(self, arity: int | None = None) -> int:
         """Count the start, for each other child its matrix and the step through it, and the output."""

@@ -1,11 +1,11 @@
 """The Tucker form, which the paper calls HOSVD: combine the children in a small space."""
 
-from typing import ClassVar, Self, final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor, nn
 
-from treefold.aggregators.base import Aggregator, balance_output, dense_sizes, require_rank
+from treefold.aggregators.base import Aggregator, balance_output
 from treefold.aggregators.full import Full
 from treefold.decompositions import homogeneous_factor, hosvd, mode_product
 from treefold.errors import ConfigurationError
@@ -70,26 +70,19 @@ class Tucker(Aggregator):
             tensor = mode_product(tensor, homogeneous_factor(factor).T, mode)
         return tensor
 
-    @classmethod
-    def from_dense(
-        cls, tensor: Tensor, rank: int | None = None, *, label_size: int | None = None, shared: bool = False
-    ) -> Self:
+    def decompose(self, tensor: Tensor) -> None:
         """Decompose by the HOSVD; exact when the rank reaches every mode's. ``shared`` first makes the slots symmetric.
 
         The error is at most the root of the sum of the squared singular values that are dropped from the modes.
         """
-        rank = require_rank(cls.__name__, rank)
-        result = cls(**dense_sizes(tensor, label_size), rank=rank, shared=shared).to(tensor)
-        if shared:
-            tensor = Full.from_dense(tensor, label_size=label_size, shared=True).to_dense().detach()
-        factors, core, output = hosvd(tensor, rank, alike=result.arity if shared else 1)
-        with torch.no_grad():
-            if result.label_factor is not None:
-                result.label_factor.copy_(factors.pop(0))
-            result.slot_factors.copy_(factors[0] if shared else torch.stack(factors))
-            result.output.copy_(output)
-            result.core = Full.from_dense(core, label_size=rank if label_size else None, shared=shared)
-        return result
+        if self.shared:
+            tensor = Full.from_dense(tensor, label_size=self.label_size, shared=True).to_dense()
+        factors, core, output = hosvd(tensor, self.rank, alike=self.arity if self.shared else 1)
+        if self.label_factor is not None:
+            self.label_factor.copy_(factors.pop(0))
+        self.slot_factors.copy_(factors[0] if self.shared else torch.stack(factors))
+        self.output.copy_(output)
+        self.core.decompose(core)
 
     def multiply_adds(self, arity: int | None = None) -> int:
         """Count the projections, the core and the way back."""

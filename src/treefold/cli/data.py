@@ -214,7 +214,7 @@ def inspect(
     verify: Annotated[bool, typer.Option("--verify", help="Read all data and check them first.")] = False,
 ) -> None:
     """Show sizes, depths, arities, label balance, duplicates between splits, and three trees of a data set."""
-    data = Dataset.open(folder, verify=verify)
+    data = Dataset.open(folder, verify=verify or None)
     found = findings(data)
     if as_json:
         typer.echo(json.dumps(found, indent=1))
