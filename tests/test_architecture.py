@@ -20,6 +20,7 @@ ORDER = [
     ["symmetric"],
     ["aggregators"],
     ["cells", "labels", "paper", "settings"],
+    ["kernels"],
     ["encoder"],
     ["models"],
     ["building"],
@@ -44,6 +45,19 @@ def test_a_module_imports_only_from_those_before_it(path: Path) -> None:
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("treefold."):
             other = (node.module or "").split(".")[1]
             assert other == own or RANK[other] < RANK[own], f"{own} imports {other}"
+
+
+def test_trees_and_data_sets_need_no_torch() -> None:
+    code = "import sys, treefold.cli, treefold.datasets.build; treefold.Forest(['(f a)']); assert 'torch' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_public_name_is_there() -> None:
+    import treefold
+
+    assert all(getattr(treefold, name) is not None for name in treefold.__all__)
+    assert sorted(treefold.__all__) == sorted(treefold._HOMES)
 
 
 def test_importing_prints_nothing_and_leaves_the_random_state_alone() -> None:

@@ -1,38 +1,33 @@
-import random
+from pathlib import Path
 
 import pytest
 
-from treefold import Tree
-from treefold.demo import DIGITS, distinct_formulas, evaluate, formula, main
+from treefold.demo import MODELS, main
+from treefold.paper import counted_parameters
 
 
-def plain_value(tree: Tree) -> int:
-    operands = [plain_value(child) for child in tree.children if child is not None]
-    if tree.label == "ADD":
-        return sum(operands) % 10
-    if tree.label == "MIN":
-        return min(operands)
-    return max(operands) if tree.label == "MAX" else int(str(tree.label))
+def test_the_three_models_have_the_same_number_of_parameters_in_an_aggregation() -> None:
+    counts = [
+        counted_parameters(str(model.aggregator), state_size=model.state_size, arity=5, rank=model.rank)
+        for model in MODELS.values()
+    ]
+    assert counts == [3125, 3072, 3222]
 
 
-def test_formulas_have_the_values_of_plain_recursion() -> None:
-    rng = random.Random(0)
-    for tree in (formula(rng) for _ in range(200)):
-        assert evaluate(tree) == [plain_value(node) for node in tree.postorder()]
-        assert tree.depth <= 3 and {str(node.label) for node in tree.preorder() if node.is_leaf} <= set(DIGITS)
-
-
-def test_formulas_are_distinct_and_the_same_for_a_seed() -> None:
-    trees = distinct_formulas(500, seed=3)
-    assert len(set(trees)) == 500 and trees == distinct_formulas(500, seed=3) != distinct_formulas(500, seed=4)
-
-
-def test_the_demo_shows_progress_and_what_was_learned(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["--trees", "200", "--epochs", "2"])
+def test_the_demo_shows_progress_and_writes_a_page_that_needs_nothing_from_outside(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["--trees", "150", "--epochs", "2", "--out", str(tmp_path / "demo")])
     shown = capsys.readouterr().out
-    assert shown.count("epoch ") == 2 and "Always guessing" in shown and "├── " in shown
-    main(["--trees", "200", "--epochs", "2"])
-    assert [line[:36] for line in capsys.readouterr().out.split("\n")] == [line[:36] for line in shown.split("\n")]
+    assert all(shown.count(f"{name:<10}  epoch") == 2 for name in MODELS)
+    assert "3,222" in shown and "├── " in shown
+    page = (tmp_path / "demo" / "index.html").read_text(encoding="utf-8")
+    assert "Hosvd-LSTM" in page and "<pre>" in page
+    assert not any(outside in page for outside in ('src="http', 'href="http', "@import", "<script src"))
+    main(["--trees", "150", "--epochs", "2", "--out", str(tmp_path / "demo")])
+    again = capsys.readouterr().out
+    accuracies = [[word for word in text.split() if word.endswith("%")] for text in (shown, again)]
+    assert accuracies[0] == accuracies[1]
 
 
 def test_settings_that_cannot_be_end_without_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:

@@ -119,9 +119,11 @@ def test_of_large_trees_the_subtrees_nearest_to_the_root_are_tried_and_it_is_sai
     assert {str(effect.subtree) for effect in found.effects} == {str(child) for child in TREE.children}
 
 
-def test_a_chain_of_many_nodes_costs_no_more_than_a_few_variants(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("treefold.explaining._MOST_NODES", 50)
-    assert occlusion(runs.listops().saved, TREE).tried == 50 // TREE.size
+def test_of_very_large_and_of_deep_trees_fewer_variants_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("treefold.explaining._MOST_NODES", 300)
+    assert (TREE.size, TREE.depth) == (9, 3) and occlusion(runs.listops().saved, TREE).tried == 300 // (9 + 30 * 3)
+    monkeypatch.setattr("treefold.explaining._MOST_NODES", 1)
+    assert occlusion(runs.listops().saved, TREE).tried == 1
 
 
 def test_numbers_fall_or_rise_and_the_greatest_change_comes_first() -> None:

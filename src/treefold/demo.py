@@ -1,162 +1,232 @@
-"""The demonstration: a small Hosvd-LSTM learns to calculate, from the results of whole formulas alone."""
+"""The demonstration: three Tree-LSTMs with the same number of parameters in an aggregation learn to calculate with lists.
+
+The paper's claim in small: ListOps trees, of which the models see the value of the whole and nothing else.
+"""
 
 import argparse
-import random
+import html
 import sys
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, final
 
+import numpy as np
 import torch
-from torch import nn
 
-from treefold.cells import LeafLSTM, PerLabel, TreeLSTM
-from treefold.encoder import TreeEncoder
+from treefold.building import build_model, facts_of, resolve
+from treefold.dataset import Dataset
+from treefold.datasets import build, listops
 from treefold.errors import TreefoldError, require_positive
+from treefold.files import atomic_file, atomic_folder
 from treefold.forest import Forest
-from treefold.labels import Thermometer
 from treefold.models import Classifier, TreeModel
+from treefold.paper import counted_parameters
+from treefold.settings import ModelSettings, TrainingSettings
+from treefold.training import Examples, Result, fit
+from treefold.training.examples import Score
 from treefold.tree import Tree
 
-DIGITS = [str(digit) for digit in range(10)]
-OPERATIONS: dict[str, Callable[[list[int]], int]] = {"MIN": min, "MAX": max, "ADD": lambda operands: sum(operands) % 10}
+MODELS: dict[str, ModelSettings] = {
+    "Sum-LSTM": ModelSettings(aggregator="sum", state_size=25),
+    "Full-LSTM": ModelSettings(aggregator="full", state_size=3),
+    "Hosvd-LSTM": ModelSettings(aggregator="tucker", state_size=10, rank=3),
+}
 
 
-def evaluate(tree: Tree) -> list[int]:
-    """Return the value of every subtree, in post-order.
+class Trained(NamedTuple):
+    """A model of the demonstration, and how it came out."""
 
-    >>> evaluate(Tree.parse("(ADD 7 (MAX 1 5))"))
-    [7, 1, 5, 5, 2]
-    """
-    values: dict[int, int] = {}
-    result = []
-    for node in tree.postorder():
-        operands = [values[id(child)] for child in node.children if child is not None]
-        values[id(node)] = OPERATIONS[str(node.label)](operands) if operands else int(str(node.label))
-        result.append(values[id(node)])
-    return result
+    name: str
+    model: TreeModel
+    parameters: int
+    result: Result
+    test: float
+    seconds: float
 
 
-def formula(rng: random.Random, depth: int = 0) -> Tree:
-    """Draw a formula of at most three nested operations with two or three operands."""
-    if depth == 3 or (depth > 0 and rng.random() < 0.6):
-        return Tree(rng.choice(DIGITS))
-    operands = [formula(rng, depth + 1) for _ in range(rng.choice([2, 3]))]
-    return Tree(rng.choice(list(OPERATIONS)), operands)
+@final
+class _Lines:
+    """Prints a line for each epoch."""
 
+    def __init__(self, name: str) -> None:
+        self.name = name
 
-def distinct_formulas(count: int, seed: int) -> list[Tree]:
-    """Draw formulas that are all different, so that no test formula stands in the training set."""
-    rng = random.Random(seed)
-    found: dict[Tree, None] = {}
-    while len(found) < count:
-        found[formula(rng)] = None
-    return list(found)
+    def batch(self, epoch: int, batch: int, batches: int, loss: float, examples: int) -> None:
+        """Show a count in a terminal."""
+        if sys.stdout.isatty():
+            print(
+                f"\r{self.name:<10}  epoch {epoch:2}  batch {batch} of {batches}  loss {loss:.3f} ", end="", flush=True
+            )
 
-
-def hosvd_lstm(state_size: int, rank: int) -> TreeModel:
-    """Build the paper's model: a Tucker Tree-LSTM cell for every operation, thermometer digits, an MLP of two layers of 20."""
-    cells = {name: TreeLSTM("tucker", state_size=state_size, arity=3, rank=rank) for name in OPERATIONS}
-    cell = PerLabel(cells, leaf=LeafLSTM(label_size=10, state_size=state_size))
-    return TreeModel(TreeEncoder(cell, Thermometer(DIGITS)), Classifier(in_size=state_size, classes=10))
-
-
-def batches(count: int, size: int, rng: random.Random) -> Iterator[Sequence[int]]:
-    """Deal numbers into shuffled batches."""
-    order = list(range(count))
-    rng.shuffle(order)
-    return (order[start : start + size] for start in range(0, count, size))
-
-
-def predictions(model: TreeModel, forest: Forest) -> torch.Tensor:
-    """Return the predicted value of each tree."""
-    with torch.no_grad():
-        chunks = [model(forest.batch(slice(start, start + 500))).argmax(1) for start in range(0, len(forest), 500)]
-    return torch.cat(chunks)
-
-
-def beliefs(model: TreeModel, tree: Tree) -> list[int]:
-    """Return the value that the model reads off every subtree, in post-order."""
-    with torch.no_grad():
-        nodes = model.encoder(Forest([tree]).batch()).nodes
-        assert isinstance(model.head, Classifier)
-        values: list[int] = model.head.layers(nodes).argmax(1).tolist()
-    return values
-
-
-def drawing(model: TreeModel, tree: Tree) -> str:
-    """Draw a formula with the value and the model's belief at every operation."""
-    truth = dict(zip(map(id, tree.postorder()), zip(evaluate(tree), beliefs(model, tree), strict=True), strict=True))
-    notes = []
-    for node in tree.preorder():
-        value, belief = truth[id(node)]
-        verdict = "✓" if value == belief else f"✗ model says {belief}"
-        notes.append(f"= {value} {verdict}" if node.children else "")
-    return tree.draw(notes=notes)
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Train, show the progress and what was learned."""
-    parser = argparse.ArgumentParser(prog="python -m treefold.demo", description=__doc__)
-    parser.add_argument("--trees", type=int, default=12_000, help="number of training formulas (default: %(default)s)")
-    parser.add_argument("--epochs", type=int, default=20, help="times that each is seen (default: %(default)s)")
-    parser.add_argument(
-        "--seed", type=int, default=0, help="the same seed gives the same result (default: %(default)s)"
-    )
-    options = parser.parse_args(arguments)
-    try:
-        require_positive("the demo", trees=options.trees, epochs=options.epochs)
-    except TreefoldError as problem:
-        parser.error(str(problem))
-    torch.manual_seed(options.seed)
-    torch.set_num_threads(1)  # the tensors of a small batch are too small to share
-
-    trees = distinct_formulas(options.trees + 2_000, options.seed)
-    values = torch.tensor([evaluate(tree)[-1] for tree in trees])
-    forest = Forest(trees)
-    train, test = forest[: options.trees], forest[options.trees :]
-    train_values, test_values = values[: options.trees], values[options.trees :]
-    model = hosvd_lstm(state_size=16, rank=3)
-    print(
-        f"{len(train)} formulas to learn from, {len(test)} others to test on, for example:\n  {trees[0]} = {values[0]}"
-    )
-    print(
-        f"A Hosvd-LSTM with {sum(p.numel() for p in model.parameters())} parameters sees the results of whole formulas only.\n"
-    )
-
-    optimiser = torch.optim.AdamW(model.parameters(), lr=0.01, weight_decay=1e-4)
-    steps = options.epochs * -(-len(train) // 100)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, max_lr=0.01, total_steps=steps)
-    rng = random.Random(options.seed)
-    start = time.perf_counter()
-    for epoch in range(1, options.epochs + 1):
-        total = 0.0
-        for chosen in batches(len(train), 100, rng):
-            optimiser.zero_grad()
-            loss = nn.functional.cross_entropy(model(train.batch(chosen)), train_values[chosen])
-            torch.autograd.backward(loss)
-            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimiser.step()
-            schedule.step()
-            total += float(loss.detach()) * len(chosen)
-        accuracy = float((predictions(model, test) == test_values).double().mean())
-        elapsed = time.perf_counter() - start
-        bar = "█" * round(30 * accuracy)
+    def epoch(self, metrics: dict[str, Any]) -> None:
+        """Show what the epoch brought."""
+        bar = "#" * round(30 * metrics["validation_score"])
+        start = "\r" if sys.stdout.isatty() else ""
         print(
-            f"epoch {epoch:2}  loss {total / len(train):5.3f}  test {accuracy:6.1%}  {bar:<30}  {elapsed:4.0f} s",
+            f"{start}{self.name:<10}  epoch {metrics['epoch']:2}  loss {metrics['loss']:.3f}  "
+            f"validation {metrics['validation_score']:6.1%}  {bar:<30}  {metrics['examples_per_second']:6,.0f} trees/s",
             flush=True,
         )
 
-    guess = Counter(train_values.tolist()).most_common(1)[0][1] / len(train)
-    print(f"\nAlways guessing the most frequent result would be right in {guess:.1%}.")
-    example = max(test[:200], key=lambda tree: (tree.depth, tree.size <= 16, tree.size))
-    print("What the model reads off every part of a formula that it has not seen:\n")
-    print(drawing(model, example))
-    print("\nNext: README.md has ten lines of Python for your own trees; docs/ has the mathematics.")
+
+def train_one(name: str, data: Dataset, epochs: int, seed: int) -> Trained:
+    """Train one of the three models on a data set; they differ in nothing but the aggregation."""
+    torch.manual_seed(seed)
+    examples = Examples.of(data, "tree")
+    settings, labels = resolve(MODELS[name], facts_of(data.forest))
+    model = build_model(settings, labels, "tree", 10)
+    training = TrainingSettings(epochs=epochs, patience=None, schedule="cosine", seed=seed)
+    start = time.perf_counter()
+    splits = data.splits
+    result = fit(
+        model, examples, training, train=splits["train"], validation=splits["validation"], reporter=_Lines(name)
+    )
+    counted = counted_parameters(settings.aggregator or "", state_size=settings.state_size, arity=5, rank=settings.rank)
+    test = Score.of(model, examples, np.asarray(splits["test"])).score
+    return Trained(name, model, counted, result, test, time.perf_counter() - start)
+
+
+def drawing(model: TreeModel, tree: Tree) -> str:
+    """Draw a tree with the value of every subtree, and what the model reads off it."""
+    with torch.no_grad():
+        encoding = model.encoder(Forest([tree]))
+        assert isinstance(model.head, Classifier)
+        chances, beliefs = model.head.layers(encoding.nodes).softmax(1).max(1)
+    found = zip(listops.node_values(tree), beliefs.tolist(), chances.tolist(), strict=True)
+    notes_of = dict(zip(map(id, tree.postorder()), found, strict=True))
+    notes = []
+    for node in tree.preorder():
+        value, belief, chance = notes_of[id(node)]
+        verdict = f"ok, {chance:.0%} sure" if value == belief else f"model says {belief}, {chance:.0%} sure"
+        notes.append(f"= {value}  ({verdict})" if node.children else "")
+    return tree.draw(notes=notes)
+
+
+def example_tree(data: Dataset) -> Tree:
+    """Choose a test tree that is deep enough to be interesting and small enough to be drawn."""
+    trees = [data.forest[int(index)] for index in data.splits["test"][:300]]
+    distinct = [
+        Tree(tree.label, tree.children).map(lambda label: label) for tree in trees
+    ]  # each node an object of its own
+    return max(distinct, key=lambda tree: (tree.size <= 22, tree.depth, tree.size))
+
+
+def table(trained: Sequence[Trained]) -> list[tuple[str, ...]]:
+    """Return the table of results, the first row its head."""
+    head = ("model", "parameters of an aggregation", "best validation", "test", "time")
+    rows = [
+        (
+            each.name,
+            f"{each.parameters:,}",
+            f"{each.result.best_score:.1%}",
+            f"{each.test:.1%}",
+            f"{each.seconds:.0f} s",
+        )
+        for each in trained
+    ]
+    return [head, *rows]
+
+
+def figure(trained: Sequence[Trained], path: Path) -> str | None:
+    """Write accuracy against epochs as a PNG; return it as SVG, or None without matplotlib."""
+    try:
+        import matplotlib
+    except ImportError:
+        return None
+    import io
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    axes_figure, axes = pyplot.subplots(figsize=(7, 3.6), layout="constrained")
+    for each in trained:
+        scores = [100 * line["validation_score"] for line in each.result.history]
+        axes.plot(
+            range(1, len(scores) + 1), scores, marker="o", markersize=3, label=f"{each.name}, {each.parameters:,}"
+        )
+    axes.set_xlabel("epoch")
+    axes.set_ylabel("validation accuracy, %")
+    axes.legend(title="model, parameters of an aggregation")
+    axes.grid(alpha=0.3)
+    axes_figure.savefig(path, dpi=150)
+    text = io.StringIO()
+    axes_figure.savefig(text, format="svg")
+    pyplot.close(axes_figure)
+    return text.getvalue()[text.getvalue().index("<svg") :]
+
+
+def page(trained: Sequence[Trained], svg: str | None, drawn: str, size: int) -> str:
+    """Return the HTML page; it needs nothing from outside."""
+    head, *rows = table(trained)
+    cells = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    heads = "".join(f"<th>{html.escape(cell)}</th>" for cell in head)
+    return f"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>treefold: three ways to combine the children of a node</title>
+<style>body{{font:16px/1.5 system-ui,sans-serif;max-width:46rem;margin:2rem auto;padding:0 1rem;color:#222}}
+table{{border-collapse:collapse;width:100%}}td,th{{text-align:left;padding:.3rem .6rem;border-bottom:1px solid #ddd}}
+pre{{background:#f6f6f4;padding:1rem;overflow-x:auto;line-height:1.25}}svg{{width:100%;height:auto}}</style></head><body>
+<h1>Three ways to combine the children of a node</h1>
+<p>ListOps: nested operations on lists of digits. {size:,} trees to learn from, of which the models see the value of the whole and
+nothing else. The three Tree-LSTMs have about the same number of parameters in an aggregation.</p>
+<table><tr>{heads}</tr>{cells}</table>
+{svg or "<p>(Install matplotlib to see the learning curves here.)</p>"}
+<h2>What the Hosvd-LSTM reads off every part of a tree it has not seen</h2>
+<pre>{html.escape(drawn)}</pre>
+<h2>Where to go next</h2>
+<p><code>treefold data convert</code> makes a data set of your own files, <code>treefold train</code> a model,
+<code>treefold predict --explain</code> shows what it thinks. The README has ten lines of Python.</p>
+</body></html>
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Make the data, train the three models, show and write what came out."""
+    parser = argparse.ArgumentParser(prog="python -m treefold.demo", description=__doc__)
+    parser.add_argument("--trees", type=int, default=20_000, help="ListOps trees to generate (default: %(default)s)")
+    parser.add_argument("--epochs", type=int, default=8, help="times that each is seen (default: %(default)s)")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="the same seed gives the same result (default: %(default)s)"
+    )
+    parser.add_argument("--out", type=Path, default=Path("demo"), help="folder for the page (default: %(default)s)")
+    options = parser.parse_args(arguments)
+    try:
+        require_positive("the demo", trees=options.trees, epochs=options.epochs)
+        run(options.trees, options.epochs, options.seed, options.out)
+    except TreefoldError as problem:
+        parser.error(str(problem))
+
+
+def run(trees: int, epochs: int, seed: int, out: Path) -> None:
+    """Run the demonstration."""
+    torch.set_num_threads(1)  # the tensors of a small batch are too small to share
+    print(f"Generating {trees:,} ListOps trees …", flush=True)
+    data = build.make_listops(trees, seed)
+    example = example_tree(data)
+    print(f"for example {example} = {listops.value(example)}\n")
+    trained = [train_one(name, data, epochs, seed) for name in MODELS]
+    print()
+    rows = table(trained)
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        print("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)))
+    print("\nWhat the Hosvd-LSTM reads off every part of a tree that it has not seen:\n")
+    drawn = drawing(trained[-1].model, example)
+    print(drawn)
+    with atomic_folder(out, force=out.is_dir()) as folder:
+        svg = figure(trained, folder / "accuracy.png")
+        with atomic_file(folder / "index.html") as file:
+            file.write(page(trained, svg, drawn, len(data.splits["train"])).encode())
+    print(f"\nThe same with learning curves: {out / 'index.html'}")
+    print("Next: `.venv/bin/treefold --help`; README.md has ten lines of Python for your own trees.")
 
 
 if __name__ == "__main__":
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
     try:
         main()
     except KeyboardInterrupt:
-        sys.exit("\ninterrupted; nothing was written")
+        sys.exit("\ninterrupted; nothing was left half-written")

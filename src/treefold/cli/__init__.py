@@ -12,13 +12,22 @@ _INTERRUPTED = 130
 
 app = typer.Typer(
     name="treefold",
-    help="Recursive neural networks on trees: make or convert data, and look at them.",
+    help="Recursive neural networks on trees: make or convert data, train models, and use them.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
 app.add_typer(data_app, name="data")
+
+
+def add_model_commands() -> None:
+    """Add the commands that need torch, which takes seconds to import; `treefold data` does without."""
+    from treefold.cli.model import compress, describe, embed, evaluate, predict
+    from treefold.cli.train import train
+
+    for command in (train, evaluate, predict, embed, describe, compress):
+        app.command()(command)
 
 
 @app.callback(invoke_without_command=True)
@@ -32,15 +41,20 @@ def _version(version: bool = typer.Option(False, "--version", help="Show the ver
 
 def main() -> None:
     """Run the command line; what went wrong is said in a line, with a non-zero exit."""
+    if sys.argv[1:2] != ["data"]:
+        add_model_commands()
     try:
         app()
     except TreefoldError as problem:
-        err.print(f"error: {problem}", markup=False, style="red")
+        err.print(f"error: {problem}", markup=False, emoji=False, style="red")
         sys.exit(2)
     except OSError as problem:
         where = f"{problem.filename}: " if problem.filename else ""
         err.print(
-            f"error: {where}{problem.strerror or problem}; nothing was left half-written.", markup=False, style="red"
+            f"error: {where}{problem.strerror or problem}; nothing was left half-written.",
+            markup=False,
+            emoji=False,
+            style="red",
         )
         sys.exit(1)
     except SystemExit as stop:

@@ -1,0 +1,296 @@
+"""What all estimators share: their arguments, how they are trained, and how they are asked."""
+
+import contextlib
+import math
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator  # type: ignore[import-untyped]
+from sklearn.utils import check_random_state  # type: ignore[import-untyped]
+from sklearn.utils.validation import check_is_fitted  # type: ignore[import-untyped]
+
+from treefold.building import build_model, facts_of, resolve
+from treefold.errors import ConfigurationError, TrainingError, require_choice, require_positive
+from treefold.estimators.files import write_estimator
+from treefold.estimators.inputs import forest_of, unknown_label, unknown_labels
+from treefold.estimators.targets import Floats, Ints, hold_out
+from treefold.estimators.unseen import tolerant
+from treefold.forest import Forest
+from treefold.models import TreeModel
+from treefold.saving import SavedModel
+from treefold.settings import ModelSettings, RunSettings, Task, TrainingSettings
+from treefold.training.examples import Examples, outputs_of
+from treefold.training.loop import Trainer
+
+# Axes:  n examples · K classes or outputs
+_MODEL = ("cell", "aggregator", "state_size", "rank", "shared", "arity", "per_label", "labels", "direction")
+_TRAINING = ("optimiser", "learning_rate", "schedule", "epochs", "batch_size", "patience", "l2", "weight_decay", "clip")
+_MODEL_ARGUMENTS = (*_MODEL, "hidden", "dropout")
+_EPOCHS, _MOST_EPOCHS, _STEPS = 40, 200, 800  # few trees need more epochs for as many steps
+_RATES = {"adamw": 0.005}
+
+
+class TreeEstimator(BaseEstimator):  # type: ignore[misc]
+    """The arguments of all estimators, and what they do with them.
+
+    The model, chosen from the trees where None: ``cell`` ("lstm", "rnn"), ``aggregator``, ``state_size``, ``rank``, ``shared``,
+    ``arity``, ``per_label`` (a cell for each operator), ``labels`` ("onehot", "thermometer", "embedding", "numeric"),
+    ``direction`` ("up", "down", "both"), ``hidden`` layers of the head, ``dropout``: see `treefold.settings.ModelSettings`.
+
+    The training: ``optimiser`` ("adamw", "adadelta"), ``learning_rate`` (None: 0.005 for adamw), ``schedule`` ("cosine",
+    "constant"), ``epochs`` (None: 40, up to 200 for few trees), ``batch_size``, ``l2``, ``weight_decay``, ``clip``: see
+    `treefold.settings.TrainingSettings`. ``validation_fraction`` of the trees are held out, if that makes ten or more, to keep
+    the weights of the best epoch and to stop when ``patience`` epochs were no better; ``patience=None`` never stops.
+    ``class_weight`` is None, "balanced" or a dict.
+
+    ``unknown`` says what to do with labels that no training tree had: "error", or "zero", their label vector is zero; where
+    operators have cells of their own, an inner node whose label is none of them then counts as a leaf. ``warm_start`` goes on
+    from the weights of the last ``fit``, and expects trees with labels and classes that the model knows. ``random_state`` is
+    as in scikit-learn; ``n_threads`` of torch are used meanwhile (None: as many as it is set to), since small tensors are not
+    worth sharing; ``verbose`` tells of each epoch on standard error.
+
+    After ``fit``: ``saved_`` (model, settings, labels), ``history_`` (what was measured in each epoch), ``n_iter_`` (epochs).
+    """
+
+    _task: ClassVar[Task] = "tree"
+    saved_: SavedModel
+    history_: list[dict[str, Any]]
+    n_iter_: int
+
+    def __init__(
+        self,
+        *,
+        cell: str = "lstm",
+        aggregator: str | None = None,
+        state_size: int = 20,
+        rank: int | None = None,
+        shared: bool | None = None,
+        arity: int | None = None,
+        per_label: bool | None = None,
+        labels: str | None = None,
+        direction: str = "up",
+        hidden: Sequence[int] = (20, 20),
+        dropout: float = 0.0,
+        optimiser: str = "adamw",
+        learning_rate: float | None = None,
+        schedule: str = "cosine",
+        epochs: int | None = None,
+        batch_size: int = 50,
+        patience: int | None = 20,
+        l2: float = 0.0,
+        weight_decay: float = 1e-4,
+        clip: float | None = 1.0,
+        validation_fraction: float = 0.1,
+        class_weight: Any = None,
+        unknown: str = "error",
+        random_state: Any = None,
+        warm_start: bool = False,
+        n_threads: int | None = 1,
+        verbose: bool = False,
+    ) -> None:
+        self.cell = cell
+        self.aggregator = aggregator
+        self.state_size = state_size
+        self.rank = rank
+        self.shared = shared
+        self.arity = arity
+        self.per_label = per_label
+        self.labels = labels
+        self.direction = direction
+        self.hidden = hidden
+        self.dropout = dropout
+        self.optimiser = optimiser
+        self.learning_rate = learning_rate
+        self.schedule = schedule
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.patience = patience
+        self.l2 = l2
+        self.weight_decay = weight_decay
+        self.clip = clip
+        self.validation_fraction = validation_fraction
+        self.class_weight = class_weight
+        self.unknown = unknown
+        self.random_state = random_state
+        self.warm_start = warm_start
+        self.n_threads = n_threads
+        self.verbose = verbose
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write the fitted estimator into a directory, from which `treefold.load` gives it back; nothing is pickled."""
+        check_is_fitted(self, "saved_")
+        self.saved_.save(folder)
+        write_estimator(folder, self)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = False
+        tags.input_tags.one_d_array = True
+        tags.input_tags.string = True
+        return tags
+
+    @property
+    def _name(self) -> str:
+        return type(self).__name__
+
+    def _forest(self, X: Any, *, fitting: bool) -> Forest:
+        """Make a forest of what was given; ``fitting`` is for those who extend it."""
+        return forest_of(X, self._name)
+
+    def _train(
+        self, examples: Examples, outputs: int, class_names: tuple[str, ...], classes: Ints | None = None
+    ) -> Self:
+        """Make the model and train it, or go on; ``classes`` (n,) are those to hold out alike."""
+        if not 0 <= self.validation_fraction < 1:
+            raise ConfigurationError(
+                f"{self._name} expects validation_fraction to be at least 0 and below 1, got {self.validation_fraction!r}."
+            )
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        with self._seeded(seed):
+            saved = self._start(examples, outputs, class_names, seed)
+            weights = examples.weights
+            numbers = np.arange(len(examples)) if weights is None else np.flatnonzero(weights > 0)
+            train, held_out = hold_out(numbers, classes, self.validation_fraction, seed)
+            trainer = Trainer(saved.model, examples, train, held_out, saved.settings.training)
+            result = trainer.run(_Talking(self._name) if self.verbose else _Quiet(), _prefer_lower_loss)
+        _own_storage(saved.model)
+        self.saved_, self.history_, self.n_iter_ = saved, result.history, result.epochs
+        return self
+
+    def _start(self, examples: Examples, outputs: int, class_names: tuple[str, ...], seed: int) -> SavedModel:
+        """Return a fresh model, or the one that is there, with the settings to train it."""
+        training = self._training_settings(seed, len(examples))
+        if self.warm_start and hasattr(self, "saved_"):
+            self._require_fit_to_go_on(examples, outputs, class_names)
+            settings = self.saved_.settings.model_copy(update={"training": training})
+            return SavedModel(self.saved_.model, settings, self.saved_.labels, class_names, self.saved_.outputs)
+        chosen, labels = resolve(self._model_settings(), facts_of(examples.forest))
+        settings = RunSettings(task=examples.task, model=chosen, training=training)
+        model = build_model(chosen, labels, examples.task, outputs)
+        return SavedModel(model, settings, labels, class_names, outputs)
+
+    def _require_fit_to_go_on(self, examples: Examples, outputs: int, class_names: tuple[str, ...]) -> None:
+        saved = self.saved_
+        remedy = "set warm_start=False to start anew"
+        if (examples.task, outputs, class_names) != (saved.settings.task, saved.outputs, saved.classes):
+            raise TrainingError(
+                f"{self._name} with warm_start=True expects a y with the classes or columns of the last fit, got another; "
+                f"{remedy}."
+            )
+        others = unknown_labels(examples.forest, saved.model.encoder.vocabulary)
+        if others:
+            raise TrainingError(
+                f"{self._name} with warm_start=True expects labels that the model knows, got {others[0]!r}; {remedy}."
+            )
+        for name, value in self._model_settings():
+            if value is not None and name in _MODEL_ARGUMENTS and value != getattr(saved.settings.model, name):
+                raise ConfigurationError(
+                    f"{self._name} with warm_start=True expects the model of the last fit, "
+                    f"{name}={getattr(saved.settings.model, name)!r}, got {value!r}; {remedy}."
+                )
+
+    def _outputs(self, X: Any, task: Task | None = None) -> tuple[Forest, Floats]:
+        """Return the forest of what was given, and the model's outputs for it."""
+        check_is_fitted(self, "saved_")
+        forest = self._forest(X, fitting=False)
+        examples = Examples(forest, np.zeros(0), task or self._task)
+        with _threads(self.n_threads, self._name):
+            outputs = outputs_of(self._model_for(forest), examples, np.arange(len(examples)))
+        return forest, outputs.double().numpy()
+
+    def _model_for(self, forest: Forest) -> TreeModel:
+        """Return the model, made to take the unknown labels of a forest where the policy says so."""
+        require_choice(self._name, "unknown", self.unknown, ["error", "zero"])
+        model = self.saved_.model
+        known = model.encoder.vocabulary
+        others = unknown_labels(forest, known)
+        if others and self.unknown == "error":
+            raise unknown_label(forest, others[0], known, self._name, pairs=self._task == "pair")
+        return tolerant(model, others) if self.unknown == "zero" else model
+
+    def _model_settings(self) -> ModelSettings:
+        return ModelSettings.of({name: _plain(getattr(self, name)) for name in _MODEL_ARGUMENTS}, self._name)
+
+    def _training_settings(self, seed: int, count: int) -> TrainingSettings:
+        values = {name: _plain(getattr(self, name)) for name in _TRAINING}
+        values |= {"seed": seed, "threads": _plain(self.n_threads)}
+        if values["learning_rate"] is None:
+            values["learning_rate"] = _RATES.get(values["optimiser"])
+        if values["epochs"] is not None:
+            return TrainingSettings.of(values, self._name)
+        settings = TrainingSettings.of({**values, "epochs": _EPOCHS}, self._name)
+        steps = math.ceil(count / settings.batch_size)
+        epochs = max(_EPOCHS, min(_MOST_EPOCHS, math.ceil(_STEPS / steps)))
+        return settings.model_copy(update={"epochs": epochs})
+
+    @contextlib.contextmanager
+    def _seeded(self, seed: int) -> Iterator[None]:
+        """Make what is drawn depend on the seed alone, and leave the generator of the caller as it was."""
+        require_choice(self._name, "unknown", self.unknown, ["error", "zero"])
+        with _threads(self.n_threads, self._name), torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            yield
+
+
+class _Quiet:
+    """Says nothing."""
+
+    def batch(self, epoch: int, batch: int, batches: int, loss: float, examples: int) -> None:
+        """Pass."""
+
+    def epoch(self, metrics: dict[str, Any]) -> None:
+        """Pass."""
+
+
+class _Talking(_Quiet):
+    """Writes a line for each epoch to standard error."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def epoch(self, metrics: dict[str, Any]) -> None:
+        """Write the line."""
+        names = ("loss", "accuracy", "validation_loss", "validation_score")
+        parts = [f"{name.replace('_', ' ')} {metrics[name]:.4f}" for name in names if name in metrics]
+        sys.stderr.write(f"{self.name}: epoch {metrics['epoch']}  {'  '.join(parts)}\n")
+
+
+def _prefer_lower_loss(trainer: Trainer) -> None:
+    """Of epochs with equal score keep the one of the lower loss: a few trees held out are soon all right, by chance."""
+    state = trainer.state
+    if state.batch or not len(trainer.validation_numbers):
+        return
+    last, best = state.history[-1], state.history[state.best_epoch - 1]
+    if last["validation_score"] == best["validation_score"] and last["validation_loss"] < best["validation_loss"]:
+        state.best_epoch = state.epoch
+        trainer.best.copy_(trainer.flat.values.data)
+
+
+def _own_storage(model: TreeModel) -> None:
+    """Give each parameter storage of its own again: pickled, a view would bring the whole along."""
+    for parameter in model.parameters():
+        parameter.data = parameter.data.clone()
+        parameter.grad = None
+
+
+@contextlib.contextmanager
+def _threads(count: int | None, owner: str) -> Iterator[None]:
+    if count is None:
+        yield
+        return
+    require_positive(owner, n_threads=count)
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _plain(value: Any) -> Any:
+    """Turn numbers of numpy, as grids have them, into plain ones."""
+    return value.item() if isinstance(value, np.generic) else value

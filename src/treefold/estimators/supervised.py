@@ -1,0 +1,206 @@
+"""The estimators that learn classes and numbers."""
+
+from typing import Any, ClassVar, Self, final
+
+import numpy as np
+from sklearn.base import ClassifierMixin, RegressorMixin  # type: ignore[import-untyped]
+
+from treefold.errors import ConfigurationError
+from treefold.estimators.base import TreeEstimator
+from treefold.estimators.inputs import forest_of_pairs
+from treefold.estimators.targets import (
+    Array,
+    Floats,
+    Ints,
+    as_class_weights,
+    as_classes,
+    as_node_classes,
+    as_numbers,
+    as_weights,
+    node_labels,
+)
+from treefold.forest import Forest
+from treefold.settings import Task
+from treefold.training.examples import Examples
+
+# Axes:  n examples · N nodes · K classes or outputs
+
+
+class TreeClassifier(ClassifierMixin, TreeEstimator):  # type: ignore[misc]
+    """Learns the class of a tree, from its root's state.
+
+    ``X`` is a sequence of `Tree` or of s-expressions, or a `Forest`; ``y`` has a class for each, text or numbers. After
+    ``fit``, ``classes_`` are the classes in order. The arguments are those of `TreeEstimator`.
+
+    >>> trees, y = ["(f a b)", "(f b a)", "(f a a)", "(f b b)"], ["ends b", "ends a", "ends a", "ends b"]
+    >>> TreeClassifier(state_size=8, epochs=60, random_state=0).fit(trees, y).predict(["(f a b)", "(f b a)"]).tolist()
+    ['ends b', 'ends a']
+    """
+
+    classes_: Array
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Learn from trees and their classes; ``sample_weight`` (n,) scales what each counts."""
+        forest = self._forest(X, fitting=True)
+        count = len(forest) // (2 if self._task == "pair" else 1)
+        classes, codes = earlier_classes(self, *as_classes(y, count, self._name, self._task))
+        weights = as_weights(sample_weight, count, self._name)
+        class_weights = as_class_weights(self.class_weight, classes, codes, self._name)
+        examples = Examples(forest, codes, self._task, weights, class_weights)
+        self._train(examples, len(classes), tuple(map(str, classes.tolist())), codes)
+        self.classes_ = classes
+        return self
+
+    def predict(self, X: Any) -> Array:
+        """Return the likeliest class of each, (n,)."""
+        outputs = self._outputs(X)[1]
+        return np.asarray(self.classes_[outputs.argmax(1)])
+
+    def predict_proba(self, X: Any) -> Floats:
+        """Return the probability of each class, (n, K), in the order of ``classes_``."""
+        return softmax(self._outputs(X)[1])
+
+
+@final
+class TreePairClassifier(TreeClassifier):
+    """Learns the relation between two trees, from the states of their roots.
+
+    ``X`` is a sequence of pairs ``(left, right)``, or a tuple of two forests; ``y`` has a class for each pair. Instead of
+    ``hidden`` layers the head has one that combines the two roots.
+
+    >>> pairs, y = [("(f a)", "a"), ("b", "(f b)"), ("(f b)", "b"), ("a", "(f a)")], [1, 0, 1, 0]
+    >>> TreePairClassifier(state_size=8, epochs=60, random_state=0).fit(pairs, y).predict(pairs)
+    array([1, 0, 1, 0])
+    """
+
+    _task: ClassVar[Task] = "pair"
+
+    def _forest(self, X: Any, *, fitting: bool) -> Forest:
+        return forest_of_pairs(X, self._name)
+
+
+@final
+class NodeClassifier(TreeEstimator):
+    """Learns the class of every node, from its state; with ``direction="both"`` a node sees the whole tree.
+
+    ``y`` has for each tree a list of labels, one for each node in post-order, None where there is none; so has what
+    ``predict`` gives. After ``fit``, ``classes_`` are the classes in order.
+
+    >>> trees, y = ["(f a (f b))", "(f b)"], [["leaf", "leaf", "inner", "inner"], ["leaf", "inner"]]
+    >>> NodeClassifier(state_size=8, epochs=50, random_state=0).fit(trees, y).predict(["(f b a)"])
+    [['leaf', 'leaf', 'inner']]
+    """
+
+    _task: ClassVar[Task] = "node"
+    classes_: Array
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Learn from trees and the labels of their nodes; ``sample_weight`` (n,) scales what each tree counts."""
+        forest = self._forest(X, fitting=True)
+        classes, codes = earlier_classes(self, *as_node_classes(y, forest.sizes, self._name))
+        weights = as_weights(sample_weight, len(forest), self._name)
+        class_weights = as_class_weights(self.class_weight, classes, codes, self._name)
+        examples = Examples(forest, codes, self._task, weights, class_weights)
+        self._train(examples, len(classes), tuple(map(str, classes.tolist())))
+        self.classes_ = classes
+        return self
+
+    def predict(self, X: Any) -> list[list[Any]]:
+        """Return for each tree the likeliest class of each node, in post-order."""
+        forest, outputs = self._outputs(X)
+        return [part.tolist() for part in _by_tree(self.classes_[outputs.argmax(1)], forest)]
+
+    def predict_proba(self, X: Any) -> list[Floats]:
+        """Return for each tree the probability of each class at each node, in post-order."""
+        forest, outputs = self._outputs(X)
+        return _by_tree(softmax(outputs), forest)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the share of labelled nodes whose class is right; ``sample_weight`` (n,) weighs the nodes of each tree."""
+        forest, outputs = self._outputs(X)
+        truth = node_labels(y, forest.sizes, self._name)
+        right = np.array([a == b for a, b in zip(self.classes_[outputs.argmax(1)].tolist(), truth, strict=True)])
+        weights = as_weights(sample_weight, len(forest), self._name)
+        weights = np.repeat(np.ones(len(forest)) if weights is None else weights, forest.sizes)
+        weights[[label is None for label in truth]] = 0.0
+        return float(np.average(right, weights=weights))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        return tags
+
+
+class TreeRegressor(RegressorMixin, TreeEstimator):  # type: ignore[misc]
+    """Learns a number, or several, of a tree, from its root's state.
+
+    ``y`` is (n,) or (n, K). It is standardised within: ``mean_`` and ``scale_`` are kept, and what is predicted has the units
+    of ``y``.
+
+    >>> trees, y = ["(f a)", "(f (f a))", "(f (f (f a)))", "a"], [110.0, 120.0, 130.0, 100.0]
+    >>> TreeRegressor(state_size=8, epochs=60, random_state=0).fit(trees, y).predict(["(f (f a))"]).round(-1)
+    array([120.])
+    """
+
+    _task: ClassVar[Task] = "regression"
+    mean_: Floats
+    scale_: Floats
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Learn from trees and their numbers; ``sample_weight`` (n,) scales what each counts."""
+        if self.class_weight is not None:
+            raise ConfigurationError(f"{self._name} expects class_weight=None, since numbers have no classes.")
+        forest = self._forest(X, fitting=True)
+        numbers = as_numbers(y, len(forest), self._name)
+        goes_on = self.warm_start and hasattr(self, "saved_")
+        mean, scale = (self.mean_, self.scale_) if goes_on else standard(numbers)
+        targets = ((numbers - mean) / scale).reshape(len(forest), -1)
+        weights = as_weights(sample_weight, len(forest), self._name)
+        self._train(Examples(forest, targets, self._task, weights), targets.shape[1], ())
+        self.mean_, self.scale_ = mean, scale
+        return self
+
+    def predict(self, X: Any) -> Floats:
+        """Return the numbers of each tree, (n,), or (n, K) where there are several."""
+        outputs = self._outputs(X)[1]
+        return np.asarray((outputs if np.ndim(self.mean_) else outputs[:, 0]) * self.scale_ + self.mean_)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+
+def standard(numbers: Floats) -> tuple[Floats, Floats]:
+    """Return mean and standard deviation, the latter one where all numbers are equal.
+
+    >>> [float(part) for part in standard(np.array([1.0, 3.0]))]
+    [2.0, 1.0]
+    """
+    deviation = numbers.std(0)
+    return np.asarray(numbers.mean(0)), np.asarray(np.where(deviation > 0, deviation, 1.0))
+
+
+def softmax(scores: Floats) -> Floats:
+    """Turn scores (n, K) into probabilities.
+
+    >>> softmax(np.zeros((1, 4)))
+    array([[0.25, 0.25, 0.25, 0.25]])
+    """
+    powers = np.exp(scores - scores.max(1, keepdims=True))
+    return np.asarray(powers / powers.sum(1, keepdims=True))
+
+
+def earlier_classes(estimator: Any, classes: Array, codes: Ints) -> tuple[Array, Ints]:
+    """Return the classes of the last fit where it goes on and has all of these; else these."""
+    earlier = getattr(estimator, "classes_", None)
+    if not estimator.warm_start or earlier is None or earlier.dtype.kind != classes.dtype.kind:
+        return classes, codes
+    if not np.isin(classes, earlier).all():
+        return classes, codes
+    places = np.append(np.searchsorted(earlier, classes), -1)
+    return earlier, places[codes].astype(np.int64)
+
+
+def _by_tree(values: Array, forest: Forest) -> list[Array]:
+    return np.split(values, forest.offsets[1:-1] - forest.offsets[0])

@@ -1,0 +1,202 @@
+"""What estimators are to learn: classes, numbers and weights, checked and coded."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.model_selection import train_test_split  # type: ignore[import-untyped]
+from sklearn.utils.validation import column_or_1d  # type: ignore[import-untyped]
+
+from treefold.errors import ConfigurationError, ShapeError, TrainingError, nearest
+
+# Axes:  n examples · N nodes · K classes or outputs
+Array = npt.NDArray[Any]
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+_FEWEST_HELD_OUT: Final = 10  # fewer say nothing about which epoch was best
+_KINDS: Final = (str, bool, int, float)
+
+
+def as_classes(y: Any, count: int, owner: str, per: str = "tree") -> tuple[Array, Ints]:
+    """Return the classes in order, (K,), and the place of each example's class among them, (n,).
+
+    >>> as_classes(["b", "a", "b"], 3, "TreeClassifier")[1].tolist()
+    [1, 0, 1]
+    """
+    values = _flat(y, count, owner, per)
+    if not count:
+        raise TrainingError(f"{owner} expects at least two classes in y, got none; label some.")
+    _require_one_kind(y if isinstance(y, list) and not isinstance(y[0], list) else values.tolist(), owner)
+    if values.dtype.kind == "f":
+        odd = values[~np.isfinite(values)] if not np.isfinite(values).all() else values[values % 1 != 0]
+        if odd.size:
+            raise TrainingError(
+                f"{owner} expects classes. Unknown label type: got the number {odd[0]} (input contains NaN, infinity or "
+                f"fractions); use TreeRegressor for numbers, or remove the example."
+            )
+    classes, codes = np.unique(values, return_inverse=True)
+    if len(classes) < 2:
+        raise TrainingError(
+            f"{owner} expects at least two classes in y, got one class, {classes.tolist()[0]!r}; "
+            f"there is nothing to learn, look at how y was made or split."
+        )
+    return classes, codes.astype(np.int64)
+
+
+def as_node_classes(y: Any, sizes: Ints, owner: str) -> tuple[Array, Ints]:
+    """Return the classes in order, (K,), and the place of each node's class among them, (N,); -1 for None.
+
+    >>> as_node_classes([["a", None], ["b"]], np.array([2, 1]), "NodeClassifier")[1].tolist()
+    [0, -1, 1]
+    """
+    flat = node_labels(y, sizes, owner)
+    known = np.array([label is not None for label in flat])
+    labels = [label for label in flat if label is not None]
+    classes, found = as_classes(labels, len(labels), owner, "node")
+    codes = np.full(len(flat), -1, np.int64)
+    codes[known] = found
+    return classes, codes
+
+
+def node_labels(y: Any, sizes: Ints, owner: str) -> list[Any]:
+    """Return the labels of all nodes in one list, where there is one for each."""
+    _require_given(y, owner, "a list of labels for each tree")
+    if len(y) != len(sizes):
+        raise ShapeError(f"{owner} expects y to have a list of labels for each of {len(sizes)} trees, got {len(y)}.")
+    flat: list[Any] = []
+    for number, (labels, size) in enumerate(zip(y, sizes.tolist(), strict=True)):
+        if isinstance(labels, str) or not isinstance(labels, Iterable) or len(row := list(labels)) != size:
+            got = len(row) if not isinstance(labels, str) and isinstance(labels, Iterable) else repr(labels)
+            raise ShapeError(
+                f"tree {number}: expected a label for each of its {size} nodes, in post-order, got {got}; "
+                f"Tree.postorder() walks them, None stands for no label."
+            )
+        flat += [label.item() if isinstance(label, np.generic) else label for label in row]
+    return flat
+
+
+def as_numbers(y: Any, count: int, owner: str) -> Floats:
+    """Return numbers (n,) or (n, K), all finite.
+
+    >>> as_numbers([1, 2.5], 2, "TreeRegressor")
+    array([1. , 2.5])
+    """
+    _require_given(y, owner, "a number for each tree")
+    try:
+        values = np.asarray(y, dtype=np.float64)
+    except (TypeError, ValueError) as problem:
+        raise TrainingError(
+            f"{owner} expects numbers in y, got {problem}; use TreeClassifier for other things."
+        ) from None
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = np.asarray(column_or_1d(values, warn=True))
+    if values.ndim not in (1, 2) or len(values) != count:
+        raise ShapeError(f"{owner} expects y to have one row for each of {count} trees, got the shape {values.shape}.")
+    bad = np.flatnonzero(~np.isfinite(values).reshape(count, -1).all(1))
+    if len(bad):
+        raise TrainingError(
+            f"{owner} expects finite numbers in y, got {values[bad[0]]} for tree {bad[0]} (input contains NaN or infinity); "
+            f"remove the tree, or fill the number in."
+        )
+    return values
+
+
+def as_weights(sample_weight: Any, count: int, owner: str) -> Floats | None:
+    """Return weights (n,) of mean one, since their scale has no meaning.
+
+    >>> as_weights([1, 3], 2, "TreeClassifier")
+    array([0.5, 1.5])
+    """
+    if sample_weight is None:
+        return None
+    weights = np.asarray(sample_weight, dtype=np.float64)
+    if weights.shape != (count,):
+        raise ShapeError(
+            f"{owner} expects sample_weight to have one number for each of {count} examples, got the shape {weights.shape}."
+        )
+    if not (np.isfinite(weights).all() and (weights >= 0).all()):
+        raise TrainingError(f"{owner} expects sample_weight to be finite and not negative, got others.")
+    if not weights.any():
+        raise TrainingError(f"{owner} expects a sample_weight above zero, got zero for all; there is nothing to learn.")
+    return np.asarray(weights / weights.mean())
+
+
+def as_class_weights(class_weight: Any, classes: Array, codes: Ints, owner: str) -> Floats | None:
+    """Return a weight for each class, (K,): from a dict, 1 where it has none; or "balanced", n / (K · count).
+
+    >>> as_class_weights("balanced", np.array(["a", "b"]), np.array([0, 0, 0, 1]), "TreeClassifier")
+    array([0.66666667, 2.        ])
+    """
+    if class_weight is None:
+        return None
+    if isinstance(class_weight, str) and class_weight == "balanced":
+        counts = np.bincount(codes[codes >= 0], minlength=len(classes))
+        return np.asarray(counts.sum() / (len(classes) * counts))
+    if not isinstance(class_weight, Mapping):
+        raise ConfigurationError(
+            f"{owner} expects class_weight to be None, 'balanced' or a dict of classes, got {class_weight!r}."
+        )
+    known = classes.tolist()
+    for name in class_weight:
+        if name not in known:
+            raise ConfigurationError(
+                f"{owner} expects class_weight to name classes of y, got {name!r}{nearest(str(name), map(str, known))}."
+            )
+    return np.array([float(class_weight.get(name, 1.0)) for name in known])
+
+
+def hold_out(numbers: Ints, classes: Ints | None, fraction: float, seed: int) -> tuple[Ints, Ints]:
+    """Part examples into those to train on and those held out, each class alike where it can be; none where they are few.
+
+    >>> [len(part) for part in hold_out(np.arange(200), None, 0.1, 0)], len(hold_out(np.arange(20), None, 0.1, 0)[1])
+    ([180, 20], 0)
+    """
+    count = round(fraction * len(numbers))
+    if count < _FEWEST_HELD_OUT:
+        return numbers, np.zeros(0, np.int64)
+    strata = None if classes is None else classes[numbers]
+    if strata is not None:
+        sizes = np.bincount(strata)
+        present = int((sizes > 0).sum())
+        if sizes[sizes > 0].min() < 2 or count < present or len(numbers) - count < present:
+            strata = None
+    train, held = train_test_split(numbers, test_size=count, stratify=strata, random_state=seed)
+    return np.sort(train), np.sort(held)
+
+
+def _flat(y: Any, count: int, owner: str, per: str) -> Array:
+    _require_given(y, owner, f"a class for each {per}")
+    try:
+        values = np.asarray(y)
+    except ValueError:
+        raise ShapeError(f"{owner} expects y to be a flat sequence of classes, got a nested one.") from None
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = np.asarray(column_or_1d(values, warn=True))
+    if values.ndim != 1:
+        raise ShapeError(f"{owner} expects y to be a flat sequence of classes, got the shape {values.shape}.")
+    if len(values) != count:
+        raise ShapeError(f"{owner} expects y to have one class for each of {count} {per}s, got {len(values)}.")
+    return values
+
+
+def _require_given(y: Any, owner: str, what: str) -> None:
+    if y is None:
+        raise TrainingError(f"{owner} requires y to be passed, but the target y is None; give {what}.")
+    if isinstance(y, str) or not (hasattr(y, "__len__") or hasattr(y, "__array__")):
+        raise ShapeError(f"{owner} expects y to have {what}, got {type(y).__name__}.")
+
+
+def _require_one_kind(values: Sequence[Any], owner: str) -> None:
+    """Raise where numpy would turn a mixture into text, or could not order it."""
+    kinds: dict[type, Any] = {}
+    for value in values:
+        plain = value.item() if isinstance(value, np.generic) else value
+        kind = next((kind for kind in _KINDS if isinstance(plain, kind)), None)
+        if kind is None:
+            raise TrainingError(f"{owner} expects classes that are text or numbers, got {value!r}; convert them.")
+        kinds.setdefault(kind, value)
+    if len(kinds) > 1 and set(kinds) != {int, float}:
+        raise TrainingError(
+            f"{owner} expects classes of one type, got {' and '.join(map(repr, kinds.values()))}; convert them to text."
+        )

@@ -1,0 +1,102 @@
+"""`treefold train`, run as a user runs it."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cli.test_data import treefold
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data") / "lo"
+    assert treefold("data", "listops", "--out", folder, "--size", 300).returncode == 0
+    return folder
+
+
+SMALL = ["--set", "state_size=3", "--set", "rank=2", "--set", "epochs=2", "--set", "threads=1"]
+
+
+def test_a_run_is_trained_evaluated_and_used(data: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    done = treefold("train", data, "--out", run, *SMALL, "--baselines")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("epoch ") == 2 and "accuracy on the test set: " in done.stdout
+    assert all(name in done.stdout for name in ("majority class", "bag of nodes", "bag of parent-child pairs"))
+    measured = json.loads(treefold("evaluate", run, data, "--json").stdout)
+    assert f"accuracy on the test set: {measured['accuracy']:.4f}" in done.stdout
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [line["epoch"] for line in lines] == [1, 2]
+
+
+def test_settings_come_from_a_file_and_are_changed_one_by_one(data: Path, tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text('[model]\naggregator = "sum"\nstate_size = 3\n[training]\nepochs = 1\n')
+    assert (
+        treefold(
+            "train", data, "--out", tmp_path / "run", "--config", tmp_path / "c.toml", "--set", "seed=7"
+        ).returncode
+        == 0
+    )
+    written = (tmp_path / "run" / "config.toml").read_text()
+    assert 'aggregator = "sum"' in written and "seed = 7" in written and "epochs = 1" in written
+
+
+def test_an_interrupted_run_says_how_to_go_on_and_does(data: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    command = [
+        sys.executable,
+        "-m",
+        "treefold",
+        "train",
+        str(data),
+        "--out",
+        str(run),
+        *SMALL,
+        "--set",
+        "epochs=500",
+        "--set",
+        "patience=none",
+    ]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    while not (run / "metrics.jsonl").exists():
+        assert process.poll() is None
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130 and "interrupted" in said and "Traceback" not in said
+    config = run / "config.toml"
+    config.write_text(config.read_text().replace("epochs = 500", "epochs = 1"))
+    done = treefold("train", data, "--out", run, "--resume")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--set", "rnak=3"], "expected a known setting, got 'rnak' (nearest known: 'rank')"),
+        (["--set", "rank"], "--set expects key=value, got 'rank'"),
+        (["--set", "aggregator=tucker", "--set", "rank=99"], "Tucker expects a rank of at most"),
+        (["--config", "absent.toml"], "absent.toml: expected a file that can be read"),
+        (["--task", "pair"], "task='pair' does not fit a data set of single trees"),
+        (["--task", "sentence"], "task: input should be 'tree', 'pair', 'node' or 'regression', got 'sentence'"),
+        (["--resume"], "expected the directory of a run to resume, got no such directory"),
+        (["--resume", "--set", "rank=3"], "--resume expects the settings of the run as they are"),
+    ],
+)
+def test_bad_settings_end_in_one_clear_error(data: Path, tmp_path: Path, arguments: list[str], message: str) -> None:
+    done = treefold("train", data, "--out", tmp_path / "run", *arguments)
+    assert done.returncode == 2 and message in " ".join(done.stderr.split()), done.stderr
+    assert "Traceback" not in done.stderr and not (tmp_path / "run").exists()
+
+
+def test_an_existing_run_is_not_touched(data: Path, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "precious").write_text("x")
+    done = treefold("train", data, "--out", tmp_path / "run")
+    assert done.returncode == 2 and "go on there with --resume" in done.stderr
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["precious"]

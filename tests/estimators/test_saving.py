@@ -1,0 +1,171 @@
+"""Estimators saved, loaded, pickled, and made of runs."""
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import joblib  # type: ignore[import-untyped]
+import numpy as np
+import pytest
+
+import treefold
+from tests.estimators.tasks import FAST, kinds, leaves, trees
+from treefold import Forest, NodeClassifier, TreeClassifier, TreeEmbedder, TreePairClassifier, TreeRegressor
+from treefold.dataset import Dataset
+from treefold.errors import ModelFileError
+from treefold.settings import ModelSettings, RunSettings, TrainingSettings
+from treefold.training import train
+
+TREES = trees(24)
+PAIRS = list(zip(TREES, TREES[::-1], strict=True))
+CLASSES = ["even" if tree.size % 2 == 0 else "odd" for tree in TREES]
+TASKS: dict[str, tuple[Any, Any, Any, str]] = {
+    "classes": (TreeClassifier, TREES, CLASSES, "predict_proba"),
+    "pairs": (TreePairClassifier, PAIRS, CLASSES, "predict_proba"),
+    "nodes": (NodeClassifier, TREES, [kinds(tree) for tree in TREES], "predict_proba"),
+    "numbers": (TreeRegressor, TREES, [1000.0 + leaves(tree) for tree in TREES], "predict"),
+    "several numbers": (TreeRegressor, TREES, [[tree.size, tree.depth] for tree in TREES], "predict"),
+    "states": (TreeEmbedder, TREES, CLASSES, "transform"),
+    "random states": (TreeEmbedder, TREES, None, "transform"),
+}
+SAVED = TreeClassifier(**FAST).fit(TREES, CLASSES)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_saved_estimator_comes_back_with_its_class_arguments_and_predictions(task: str, tmp_path: Path) -> None:
+    cls, X, y, method = TASKS[task]
+    model = cls(**FAST, direction="both", labels="embedding").fit(X, y)
+    model.save(tmp_path / "model")
+    loaded = treefold.load(tmp_path / "model")
+    assert type(loaded) is cls and loaded.get_params() == model.get_params()
+    assert isinstance(loaded.hidden, tuple) and loaded.n_iter_ == model.n_iter_ and loaded.history_ == model.history_
+    before, after = (getattr(each, method)(X) for each in (model, loaded))
+    for a, b in zip(before, after, strict=True):
+        np.testing.assert_allclose(b, a, rtol=0, atol=1e-6)
+    if hasattr(cls, "predict"):
+        assert [*map(list, map(np.atleast_1d, loaded.predict(X)))] == [*map(list, map(np.atleast_1d, model.predict(X)))]
+    assert sorted(path.name for path in (tmp_path / "model").iterdir()) == [
+        "config.toml",
+        "estimator.json",
+        "model.safetensors",
+        "vocabulary.json",
+    ]
+
+
+@pytest.mark.parametrize("classes", [("no", "yes"), (3, 7), (False, True), (0.0, 2.0)])
+def test_classes_keep_their_type_through_a_file(classes: tuple[object, object], tmp_path: Path) -> None:
+    model = TreeClassifier(**FAST, class_weight={classes[0]: 2.0})
+    model.fit(TREES, [classes[tree.size % 2] for tree in TREES]).save(tmp_path)
+    loaded = treefold.load(tmp_path)
+    assert loaded.classes_.dtype == model.classes_.dtype and loaded.classes_.tolist() == list(classes)
+    assert loaded.class_weight == {classes[0]: 2.0} and type(next(iter(loaded.class_weight))) is type(classes[0])
+
+
+def test_classes_of_an_object_array_stay_objects(tmp_path: Path) -> None:
+    model = TreeClassifier(**FAST).fit(TREES, np.array(CLASSES, dtype=object))
+    model.save(tmp_path)
+    assert treefold.load(tmp_path).predict(TREES).tolist() == model.predict(TREES).tolist()
+
+
+def test_a_random_state_object_is_saved_as_none_and_numpy_numbers_as_plain_ones(tmp_path: Path) -> None:
+    arguments = {**FAST, "random_state": np.random.RandomState(0), "state_size": np.int64(5)}
+    TreeClassifier(**arguments).fit(TREES, CLASSES).save(tmp_path)
+    loaded = treefold.load(tmp_path)
+    assert loaded.random_state is None and loaded.state_size == 5
+
+
+def test_a_loaded_estimator_can_be_fitted_on(tmp_path: Path) -> None:
+    TreeRegressor(**FAST, warm_start=True).fit(TREES, [float(tree.size) for tree in TREES]).save(tmp_path)
+    loaded = treefold.load(tmp_path)
+    mean = loaded.mean_
+    loaded.fit(TREES, [float(tree.size + 100) for tree in TREES])
+    assert loaded.mean_ == mean
+
+
+def run_of(task: str, folder: Path) -> tuple[Dataset, Any]:
+    forest = Forest([tree for pair in PAIRS for tree in pair] if task == "pair" else TREES)
+    names = ("odd", "even") if task != "regression" else tuple(map(str, range(1, 40)))
+    numbers = [tree.size - 1 if task == "regression" else int(tree.size % 2 == 0) for tree in TREES]
+    nodes = np.arange(forest.node_count) % 2 if task == "node" else None
+    splits = {"train": np.arange(24)}
+    data = Dataset(forest, np.array(numbers), names, splits, pairs=task == "pair", node_targets=nodes)
+    settings = RunSettings(
+        task=task,  # type: ignore[arg-type]
+        model=ModelSettings(state_size=5, update="sigmoid", comparison_size=7),
+        training=TrainingSettings(epochs=2, seed=3),
+    )
+    return data, train(data, folder, settings)[0]
+
+
+@pytest.mark.parametrize(
+    ("task", "cls"),
+    [("tree", TreeClassifier), ("pair", TreePairClassifier), ("node", NodeClassifier), ("regression", TreeRegressor)],
+)
+def test_a_run_is_an_estimator(task: str, cls: type[Any], tmp_path: Path) -> None:
+    data, saved = run_of(task, tmp_path / "run")
+    loaded: Any = treefold.load(tmp_path / "run")
+    assert (
+        type(loaded).__name__ == cls.__name__
+        and loaded.state_size == 5
+        and loaded.epochs == 2
+        and loaded.random_state == 3
+    )
+    outputs = saved.model(data.forest.batch(data.trees_of(range(24)))).detach().double().numpy()
+    X = PAIRS if task == "pair" else TREES
+    if task == "regression":
+        np.testing.assert_allclose(loaded.predict(X), outputs[:, 0], atol=1e-5)
+        return
+    names = [("odd", "even")[code] for code in outputs.argmax(1)]
+    found = loaded.predict(X)
+    assert (list(found) if task != "node" else [name for row in found for name in row]) == names
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda facts: "no json", "estimator.json: expected a JSON file"),
+        (lambda facts: [1], "expected a treefold estimator of version 1, got list"),
+        (lambda facts: {**facts, "version": 2}, "expected a treefold estimator of version 1, got version 2"),
+        (
+            lambda facts: {**facts, "class": "os.system"},
+            "expected one of the estimators TreeClassifier, .* got 'os.system'",
+        ),
+        (lambda facts: {**facts, "class": "TreeRegressor"}, "expected a model that fits estimator.json, got another"),
+        (lambda facts: {**facts, "parameters": {"depth": 3}}, "expected arguments of TreeClassifier, got 'depth'"),
+        (
+            lambda facts: {k: v for k, v in facts.items() if k != "parameters"},
+            "expected a whole file, got 'parameters'",
+        ),
+        (lambda facts: {**facts, "classes": {"dtype": "<i8", "values": [1, 2, 3]}}, "it was mixed up"),
+        (lambda facts: {**facts, "classes": {"dtype": "V8", "values": []}}, "expected a whole file, got"),
+        (lambda facts: {k: v for k, v in facts.items() if k != "classes"}, "it was mixed up"),
+        (lambda facts: {k: v for k, v in facts.items() if k != "history"}, "expected a whole file, got 'history'"),
+    ],
+)
+def test_a_damaged_file_is_a_clear_error(change: Any, message: str, tmp_path: Path) -> None:
+    SAVED.save(tmp_path)
+    path = tmp_path / "estimator.json"
+    made = change(json.loads(path.read_text(encoding="utf-8")))
+    path.write_text(made if isinstance(made, str) else json.dumps(made), encoding="utf-8")
+    with pytest.raises(ModelFileError, match=message):
+        treefold.load(tmp_path)
+
+
+def test_a_directory_without_a_model_is_a_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(ModelFileError, match="expected the directory of a model or run, got no such directory"):
+        treefold.load(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_pickled_estimator_answers_as_before_and_is_small(task: str) -> None:
+    cls, X, y, method = TASKS[task]
+    model = cls(**FAST).fit(X, y)
+    file = io.BytesIO()
+    joblib.dump(model, file)
+    file.seek(0)
+    for a, b in zip(getattr(model, method)(X), getattr(joblib.load(file), method)(X), strict=True):
+        np.testing.assert_array_equal(a, b)
+    parameters = list(model.saved_.model.parameters())
+    size = 4 * sum(p.numel() for p in parameters)
+    assert file.tell() < 2 * size + 2_000 * len(parameters) + 20_000

@@ -1,0 +1,75 @@
+"""Tiny runs, trained once in a process, for the tests of what is done with models."""
+
+import atexit
+import functools
+import tempfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from treefold.dataset import Dataset
+from treefold.datasets.build import make_listops, make_lrt
+from treefold.datasets.listops import ListOpsSettings
+from treefold.forest import Forest
+from treefold.saving import SavedModel, load_model
+from treefold.settings import RunSettings
+from treefold.training import train
+
+_PLACE = tempfile.TemporaryDirectory()
+atexit.register(_PLACE.cleanup)
+
+
+class Run(NamedTuple):
+    folder: Path
+    data: Dataset
+    data_folder: Path
+    saved: SavedModel
+
+
+@functools.cache
+def listops() -> Run:
+    return _run("listops", make_listops(300, settings=ListOpsSettings(max_nodes=60)), "tree")
+
+
+@functools.cache
+def lrt() -> Run:
+    return _run("lrt", make_lrt(400), "pair", comparison_size=6)
+
+
+@functools.cache
+def nodes() -> Run:
+    return _run("nodes", make_listops(100, settings=ListOpsSettings(max_nodes=40)), "node")
+
+
+@functools.cache
+def numbers() -> Run:
+    return _run("numbers", make_listops(100, settings=ListOpsSettings(max_nodes=40)), "regression")
+
+
+@functools.cache
+def full() -> Run:
+    """A run of narrow trees whose tensors can be decomposed."""
+    forest = Forest(["(and a (or b a))", "(or a b)", "(and (and a b) b)", "(or (and a a) b)"] * 5)
+    splits = {"train": np.arange(16), "test": np.arange(16, 20)}
+    data = Dataset(forest, np.array([0, 1, 0, 1] * 5), ("and", "or"), splits)
+    return _run("full", data, "tree", aggregator="full")
+
+
+def trained(folder: Path, forest: Forest, targets: "np.ndarray[Any, Any]", classes: tuple[str, ...]) -> Path:
+    """Train a small model on trees of one's own."""
+    data = Dataset(forest, targets, classes, {"train": np.arange(len(targets))})
+    train(data, folder / "own", RunSettings.of({"model": {"state_size": 3}, "training": {"epochs": 1}}))
+    return folder / "own"
+
+
+def _run(name: str, data: Dataset, task: str, **model: Any) -> Run:
+    folder = Path(_PLACE.name)
+    data.save(folder / f"{name}-data")
+    settings = {
+        "task": task,
+        "model": {"state_size": 4, **model},
+        "training": {"epochs": 2, "optimiser": "adamw", "learning_rate": 0.02},
+    }
+    train(data, folder / name, RunSettings.of(settings))
+    return Run(folder / name, data, folder / f"{name}-data", load_model(folder / name))
