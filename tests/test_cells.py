@@ -78,6 +78,26 @@ def test_per_label_sends_each_node_to_its_operator_s_cell_in_any_order() -> None
     assert cell.operators == ("not", "and") and [cell.arity_of(kind) for kind in range(3)] == [1, 2, 0]
 
 
+@pytest.mark.parametrize("activation", ["tanh", "sigmoid"])
+def test_the_chosen_activation_squashes(activation: str) -> None:
+    squash = {"tanh": torch.tanh, "sigmoid": torch.sigmoid}[activation]
+    cell = TreeRNN("sum", state_size=3, arity=2, activation=activation)  # type: ignore[arg-type]
+    children = torch.randn(4, 2, 3)
+    torch.testing.assert_close(cell(None, children), squash(cell.transition(children)))
+    leaf = LeafRNN(label_size=2, state_size=3, activation=activation)  # type: ignore[arg-type]
+    label = torch.randn(4, 2)
+    torch.testing.assert_close(leaf(label, children[:, :0]), squash(label @ leaf.affine.weights + leaf.affine.bias))
+    lstm = LeafLSTM(label_size=2, state_size=3, update=activation)  # type: ignore[arg-type]
+    i, o, u = (label @ lstm.affine.weights + lstm.affine.bias).chunk(3, dim=1)
+    c = torch.sigmoid(i) * squash(u)
+    torch.testing.assert_close(lstm(label, children[:, :0]), torch.cat([torch.sigmoid(o) * torch.tanh(c), c], dim=1))
+
+
+def test_per_label_has_the_arity_of_its_widest_cell() -> None:
+    cells = {"f": TreeRNN("sum", state_size=3, arity=1), "g": TreeRNN("sum", state_size=3, arity=4)}
+    assert PerLabel(cells, leaf=LeafRNN(label_size=2, state_size=3)).arity == 4
+
+
 def test_per_label_refuses_cells_that_do_not_fit_together() -> None:
     leaf = LeafLSTM(label_size=4, state_size=3)
     with pytest.raises(ConfigurationError, match="expects a cell for at least one operator, got none"):

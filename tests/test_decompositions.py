@@ -99,6 +99,39 @@ def test_canonical_recovers_a_tensor_of_known_rank(label: int | None) -> None:
     torch.testing.assert_close(result.to_dense(), original.to_dense(), rtol=1e-5, atol=1e-5)
 
 
+def test_shared_forms_take_the_mean_over_the_slots() -> None:
+    tensor = random_tensor(2, 3, 4)
+    means = symmetric(tensor, 0)
+    torch.testing.assert_close(Full.from_dense(tensor, shared=True).to_dense(), means)
+    torch.testing.assert_close(Tucker.from_dense(tensor, rank=4, shared=True).to_dense(), means, rtol=1e-9, atol=1e-9)
+    shared = Sum.from_dense(tensor, shared=True)
+    torch.testing.assert_close(shared.slot_weights.detach(), (tensor[:3, -1] + tensor[-1, :3]) / 2)
+
+
+def test_of_several_starts_the_best_is_kept() -> None:
+    tensor = random_tensor(2, 4, 4)
+
+    def error(restarts: int, seed: int) -> float:
+        factors = canonical_als(tensor, 4, iterations=30, restarts=restarts, seed=seed)
+        return float((torch.einsum("ar,br,kr->abk", *factors) - tensor).norm())
+
+    gains = [error(1, seed) - error(4, seed) for seed in range(6)]
+    assert min(gains) >= 0 and max(gains) > 0.01
+
+
+@pytest.mark.parametrize("form", [Canonical, TensorTrain])
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 100.0])
+def test_tied_fits_depend_neither_on_scale_nor_on_precision(form: type, scale: float) -> None:
+    torch.manual_seed(7)
+    original = form(state_size=4, arity=3, rank=3, out_size=4, shared=True)
+    for parameter in original.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    target = (original.to_dense() * scale).detach()
+    result = form.from_dense(target, 3, shared=True).to_dense().detach()  # type: ignore[attr-defined]
+    assert float((result - target).norm() / target.norm()) < 1e-2
+    assert result.dtype == torch.float32
+
+
 def test_the_canonical_error_does_not_grow_with_more_sweeps_and_shrinks_with_rank() -> None:
     tensor = random_tensor(2, 3, 3)
 

@@ -115,6 +115,12 @@ def test_both_directions_are_joined_and_have_weights_of_their_own() -> None:
     assert not any(torch.equal(a, b) for a, b in zip(up, down, strict=True) if a.dim() > 2)
 
 
+def test_a_given_down_cell_is_the_one_that_runs() -> None:
+    up, down = (TreeRNN("sum", state_size=STATE, arity=2, label_size=7) for _ in range(2))
+    encoder = TreeEncoder(up, OneHot([*LEAVES, *OPERATORS]), direction="both", down_cell=down)
+    assert encoder.cells["down"] is down and encoder.cells["up"] is up
+
+
 def test_a_batch_is_the_same_trees_in_the_order_asked_for() -> None:
     encoder = make_encoder("lstm", True, "tucker", False, "up")
     forest = Forest(["(f a b)", "c", "(g (f a) b _ e)"])

@@ -1,7 +1,8 @@
 """The schedule of a set of trees: which nodes can be computed together, and where their children stand.
 
 Nodes are scheduled by depth, deepest first. All children of the nodes at depth d then stand at depth d+1, so that a level
-needs the states of one other level only: a pass costs time and memory linear in the nodes, for bushes and chains alike.
+needs the states of one other level only: a chain costs time and memory linear in its nodes. The children of a level are padded
+to its widest node.
 """
 
 from collections.abc import Iterator

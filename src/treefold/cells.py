@@ -39,9 +39,13 @@ class Cell(nn.Module, abc.ABC):
     @final
     def reset_parameters(self) -> None:
         """Draw fresh parameters."""
-        for module in self.modules():
-            if module is not self and isinstance(module, (Aggregator, _ForgetGates, _Affine)):
+        for module in self.children():  # an aggregator resets its own parts, and balances them to each other
+            if isinstance(module, (Aggregator, _ForgetGates, _Affine, Cell)):
                 module.reset_parameters()
+            elif isinstance(module, nn.ModuleList):
+                for cell in module:
+                    assert isinstance(cell, Cell)
+                    cell.reset_parameters()
 
 
 @final

@@ -317,27 +317,3 @@ def order_weights(sizes: Sequence[int], like: Tensor) -> Tensor:
         weights = weights.unsqueeze(-1) * mode
     weights.view(-1)[-1] = 0
     return weights
-
-
-def fit_to_dense(aggregator: Aggregator, tensor: Tensor, *, steps: int = 300) -> None:
-    """Move the parameters to where the dense tensor is nearest to the given one, by L-BFGS from where they are.
-
-    For forms whose factors are tied, which have no decomposition in closed form: a local optimum, not always the best.
-    """
-    optimiser = torch.optim.LBFGS(
-        aggregator.parameters(),
-        max_iter=steps,
-        tolerance_grad=1e-12,
-        tolerance_change=1e-16,
-        line_search_fn="strong_wolfe",
-    )
-
-    def error() -> Tensor:
-        optimiser.zero_grad()
-        loss = (aggregator.to_dense() - tensor).square().sum()
-        loss.backward()  # type: ignore[no-untyped-call]
-        return loss
-
-    with torch.enable_grad():
-        optimiser.step(error)  # type: ignore[no-untyped-call]
-    optimiser.zero_grad()

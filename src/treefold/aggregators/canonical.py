@@ -5,7 +5,8 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor, nn
 
-from treefold.aggregators.base import Aggregator, balance_output, fit_to_dense
+from treefold.aggregators.base import Aggregator, balance_output
+from treefold.aggregators.tied import fit_tied
 from treefold.decompositions import canonical_als, khatri_rao
 from treefold.functional import homogenise
 
@@ -49,15 +50,19 @@ class Canonical(Aggregator):
 
     def dense(self, arity: int) -> Tensor:
         """Sum the outer products of the factors."""
-        factors = [*self._slot_matrices(arity), self.output.T]
+        return self.basis(arity) @ self.output
+
+    def basis(self, arity: int) -> Tensor:
+        """Return the tensor before the output matrix, (M+1,) (C+1, …, C+1, R)."""
+        factors = self._slot_matrices(arity)
         if self.label_factor is not None:
             factors.insert(0, self.label_factor)
-        return khatri_rao(factors).sum(1).reshape([len(factor) for factor in factors])
+        return khatri_rao(factors).reshape(*[len(factor) for factor in factors], self.rank)
 
     def decompose(self, tensor: Tensor) -> None:
         """Fit by alternating least squares; the shared form, whose factors are tied, by L-BFGS on the squared error."""
         if self.shared:
-            fit_to_dense(self, tensor)
+            fit_tied(self, tensor)
             return
         *factors, output = canonical_als(tensor, self.rank)
         if self.label_factor is not None:

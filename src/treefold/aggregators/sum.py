@@ -72,13 +72,15 @@ class Sum(Aggregator):
         return self.out_size * (self.slot_weights.numel() // self.out_size + (self.label_size or 0))
 
     def reset_balanced(self) -> None:
-        """Give every input the variance 1 / (L·C + M), the bias zero."""
-        std = (self.arity * self.state_size + (self.label_size or 0)) ** -0.5
-        for name, parameter in self.named_parameters():
-            if name == "bias":
-                parameter.zero_()
-            else:
-                parameter.normal_(std=std)
+        """Give every input the same variance, scaled so that each output has variance one; the bias zero."""
+        self.bias.zero_()
+        self.slot_weights.normal_()
+        moment = self.slot_weights.square().flatten(0, -2).sum(0) * (self.arity if self.shared else 1)
+        if self.label_weights is not None:
+            self.label_weights.normal_()
+            moment += self.label_weights.square().sum(0)
+            self.label_weights.div_(moment.sqrt())
+        self.slot_weights.div_(moment.sqrt())
 
     def kaiming_fans(self) -> dict[str, int]:
         """Return the input size of each matrix; the bias starts at zero."""

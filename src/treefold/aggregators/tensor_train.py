@@ -5,7 +5,8 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor, nn
 
-from treefold.aggregators.base import Aggregator, balance_output, fit_to_dense
+from treefold.aggregators.base import Aggregator, balance_output
+from treefold.aggregators.tied import fit_tied
 from treefold.decompositions import tensor_train_svd
 from treefold.functional import homogenise
 
@@ -64,15 +65,19 @@ class TensorTrain(Aggregator):
 
     def dense(self, arity: int) -> Tensor:
         """Multiply the chain out."""
-        tensor = self.start
+        return self.basis(arity) @ self.output
+
+    def basis(self, arity: int) -> Tensor:
+        """Return the tensor before the output matrix, (M+1,) (C+1, …, C+1, R)."""
+        tensor: Tensor = self.start
         for core in self._homogeneous_cores(arity):
             tensor = torch.tensordot(tensor, core.transpose(0, 1), dims=1)
-        return tensor @ self.output
+        return tensor
 
     def decompose(self, tensor: Tensor) -> None:
         """Split by the TT-SVD; the shared form, whose cores are tied, is fitted by L-BFGS on the squared error."""
         if self.shared:
-            fit_to_dense(self, tensor)
+            fit_tied(self, tensor)
             return
         first, *cores, last = tensor_train_svd(tensor, self.rank)
         for parameter in self.parameters():
