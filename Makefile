@@ -8,12 +8,14 @@ JOBS ?= 2
 .venv/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m treefold.kernels
 	touch $@
 
 demo: .venv/.ready
 	$(BIN)/python -m treefold.demo
 
 test: .venv/.ready
+	$(BIN)/python -m treefold.kernels --double
 	$(BIN)/python -m pytest -q -n $(JOBS)
 
 lint: .venv/.ready

@@ -24,7 +24,7 @@ from treefold import (
 )
 from treefold.aggregators import AGGREGATORS
 from treefold.cells import Cell
-from treefold.encoder import Direction
+from treefold.encoder import Backend, Direction
 from treefold.errors import ConfigurationError, ShapeError, TreeError, VocabularyError
 from treefold.labels import LabelEncoder
 
@@ -78,11 +78,12 @@ def gradients(encoder: TreeEncoder, states: Tensor) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize(("kind", "per_label", "aggregator", "shared"), CELLS)
-@pytest.mark.parametrize("direction", ["up", "down"])
+@pytest.mark.parametrize(("direction", "backend"), [("up", "torch"), ("up", "fused"), ("down", "torch")])
 def test_batched_encoding_equals_the_plainest_recursion(
-    kind: str, per_label: bool, aggregator: str, shared: bool, direction: Direction
+    kind: str, per_label: bool, aggregator: str, shared: bool, direction: Direction, backend: Backend
 ) -> None:
     encoder = make_encoder(kind, per_label, aggregator, shared, direction)
+    encoder.backend = backend
 
     @settings(max_examples=4, deadline=None, derandomize=True)
     @given(forests)
@@ -175,7 +176,7 @@ def test_learned_and_ordered_labels_train(labels: LabelEncoder) -> None:
 def test_a_chain_of_a_hundred_thousand_nodes_encodes_and_back_propagates(nodes: int) -> None:
     torch.manual_seed(0)
     cell = TreeRNN("sum", state_size=2, arity=1, label_size=2)
-    encoder = TreeEncoder(cell, Embedding(["f", "a"], 2))
+    encoder = TreeEncoder(cell, Embedding(["f", "a"], 2), backend="torch")
     chain = Tree("a")
     for _ in range(nodes - 1):
         chain = Tree("f", [chain])

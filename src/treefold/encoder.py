@@ -12,11 +12,13 @@ from treefold.batch import Batch, Ints
 from treefold.cells import Cell, LeafLSTM, LeafRNN, PerLabel
 from treefold.errors import ConfigurationError, TreeError, require_choice
 from treefold.forest import Forest
-from treefold.labels import LabelEncoder, Numeric
+from treefold.kernels import fold_up_fused, is_worth_it, why_not
+from treefold.labels import Embedding, LabelEncoder, Numeric, OneHot, Thermometer
 from treefold.vocabulary import Vocabulary
 
 # Axes:  N nodes of the batch · B trees · n nodes of one level · L child slots · C state size · S memory size · M label size
 Direction = Literal["up", "down", "both"]
+Backend = Literal["auto", "torch", "fused"]
 
 
 @final
@@ -53,6 +55,9 @@ class TreeEncoder(nn.Module):
     ``labels`` turns labels into the vectors that the cell sees; None where the cell has ``label_size=None``. The encoder
     knows the labels of ``vocabulary``, and takes batches of any forest that has no others.
 
+    ``backend`` says how the upward pass runs, with the same meaning: ``torch``, level by level on any device; ``fused``, by
+    compiled kernels on the CPU, a whole batch in one call; ``auto``, whichever is faster. The attribute may be set later.
+
     >>> from treefold import Forest, OneHot, TreeLSTM
     >>> forest = Forest(["(and (not a) b)", "c"])
     >>> cell = TreeLSTM("sum", state_size=4, arity=2, label_size=len(forest.vocabulary))
@@ -68,9 +73,12 @@ class TreeEncoder(nn.Module):
         *,
         direction: Direction = "up",
         down_cell: Cell | None = None,
+        backend: Backend = "auto",
     ) -> None:
         super().__init__()
         require_choice("TreeEncoder", "direction", direction, ["up", "down", "both"])
+        require_choice("TreeEncoder", "backend", backend, ["auto", "torch", "fused"])
+        self.backend: Backend = backend
         if not isinstance(cell, Cell) or not (labels is None or isinstance(labels, LabelEncoder)):
             raise ConfigurationError(
                 f"TreeEncoder expects a cell and a label encoder such as OneHot(names), got {type(cell).__name__} and "
@@ -113,11 +121,53 @@ class TreeEncoder(nn.Module):
         for name in self.cells:
             _check_arity(self._cell(name), batch, operators, name)
         reference = next(self.parameters())
-        operator = torch.from_numpy(operators).to(reference.device)
-        label = self._label_vectors(batch, operators, codes, reference)
-        passes = {"up": _fold_up, "down": _fold_down}
-        levels = [passes[name](self._cell(name), batch, label, operator, reference) for name in self.cells]
+        levels: list[list[Tensor]] = []
+        if self._runs_fused(batch, reference):
+            vectors, rows = self._label_rows(batch, operators, codes, reference)
+            memories = fold_up_fused(self._cell("up"), batch, operators, rows, vectors)
+            levels.append(
+                list(torch.split(memories, [batch.node_count - len(batch), len(batch)]))
+            )  # the roots are last
+        if len(levels) < len(self.cells):
+            operator = torch.from_numpy(operators).to(reference.device)
+            label = self._label_vectors(batch, operators, codes, reference)
+            passes = {"up": _fold_up, "down": _fold_down}
+            for name in list(self.cells)[len(levels) :]:
+                levels.append(passes[name](self._cell(name), batch, label, operator, reference))
         return Encoding(levels, self.state_size, batch)
+
+    def _runs_fused(self, batch: Batch, reference: Tensor) -> bool:
+        """Say whether the upward pass goes through the fused kernels; raise where it must and cannot."""
+        if self.backend == "torch" or (self.backend == "auto" and self.direction == "down"):
+            return False
+        reason = f"direction='up', got {self.direction!r}" if self.direction != "up" else None
+        if reason is None or self.backend == "auto":
+            reason = why_not(self._cell("up"), reference)
+        if self.backend == "auto":
+            return reason is None and is_worth_it(self._cell("up"), batch)
+        if reason is not None:
+            raise ConfigurationError(
+                f"TreeEncoder with backend='fused' expects {reason}; choose backend='auto' or 'torch'."
+            )
+        return True
+
+    def _label_rows(self, batch: Batch, operators: Ints, codes: Ints, like: Tensor) -> tuple[Tensor | None, Ints]:
+        """Return label vectors (X, M), and for each node its row of them, (N,), -1 where it sees none.
+
+        The rows of a table are the vectors; other encoders may tell apart nodes with the same label.
+        """
+        if self.labels is None:
+            return None, np.full(batch.node_count, -1)
+        sees = operators == len(self.operators)
+        vectors, rows = torch.from_numpy(batch.vectors).to(like), np.full(batch.node_count, -1)
+        chosen = codes[sees]
+        if isinstance(self.labels, (OneHot, Thermometer, Embedding)) and chosen.min(initial=0) >= 0:
+            if len(self.labels.names) <= batch.node_count:
+                return self.labels.table, np.where(sees, codes, rows)
+            chosen, rows[sees] = np.unique(chosen, return_inverse=True)  # a few rows of a large table
+        else:
+            rows[sees] = np.arange(len(chosen))
+        return self.labels(torch.from_numpy(chosen).to(like.device), vectors), rows
 
     def _cell(self, name: str) -> Cell:
         cell = self.cells[name]

@@ -1,0 +1,10 @@
+"""Fused CPU execution of the upward pass: a whole batch in one compiled call, forward and backward.
+
+`compiled` knows numba · `tables` names what the kernels are handed · `layout` puts a cell's parameters into one flat array ·
+`plan` finds equal subtrees and the order of the work · `linear`, `chains`, `cores`, `symmetric` are the mathematics ·
+`passes` is the loop over a batch · `dispatch` decides, and is what autograd sees.
+"""
+
+from treefold.kernels.dispatch import fold_up_fused, is_worth_it, why_not
+
+__all__ = ["fold_up_fused", "is_worth_it", "why_not"]

@@ -1,0 +1,32 @@
+"""`python -m treefold.kernels` compiles the fused kernels, which the first use would do otherwise; they are kept on disk."""
+
+import sys
+import time
+
+import torch
+
+from treefold.cells import TreeLSTM
+from treefold.encoder import TreeEncoder
+from treefold.forest import Forest
+from treefold.labels import OneHot
+
+
+def compile_kernels(dtype: torch.dtype) -> float:
+    """Run one small model both ways, which compiles everything that any model needs; return the seconds."""
+    start = time.perf_counter()
+    encoder = TreeEncoder(
+        TreeLSTM("tucker", state_size=2, arity=2, rank=2, label_size=2), OneHot("fa"), backend="fused"
+    )
+    encoding = encoder.to(dtype)(Forest(["(f a)"]))
+    encoding.roots.sum().backward()
+    with torch.no_grad():
+        encoder(Forest(["(f a)"]))
+    return time.perf_counter() - start
+
+
+if __name__ == "__main__":
+    sys.stdout.write("compiling the fused kernels (once, about a minute) … ")
+    sys.stdout.flush()
+    seconds = compile_kernels(torch.float32)
+    seconds += compile_kernels(torch.float64) if "--double" in sys.argv else 0
+    sys.stdout.write(f"{seconds:.0f} s\n")

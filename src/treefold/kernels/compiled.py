@@ -1,0 +1,65 @@
+"""Compilation of the kernels: the only place that knows numba.
+
+Numba compiles a function anew for each constant among its arguments. Where kernels would pass a plain 0, they pass
+``int(np.int64(0))``, which is none.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import numba
+
+Function = TypeVar("Function", bound=Callable[..., object])
+
+# NaN and infinity keep their meaning (no `nnan`, `ninf`), so that a broken model shows; sums may be reordered.
+_FAST: Final = {"contract", "reassoc", "nsz", "arcp", "afn"}
+
+
+def planner(function: Function) -> Function:
+    """Compile a function that is called from Python and makes arrays."""
+    return _compile(function)
+
+
+def kernel(function: Function) -> Function:
+    """Compile a function that is called from Python and makes no array, like `inner`."""
+    return _compile(function, _nrt=False)
+
+
+def allocating(function: Function) -> Function:
+    """Compile a function that only kernels call: without the way in from Python, which takes long to compile."""
+    return _compile(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+
+
+def inner(function: Function) -> Function:
+    """Compile a function that only kernels call, and that makes no array: no references are counted, which costs time too.
+
+    It may take views of its arguments, but not return them.
+    """
+    return _compile(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, _nrt=False)
+
+
+def inlined(function: Function) -> Function:
+    """Copy a function into those that call it, so that it may return a view in functions that count no references."""
+    return _compile(function, inline="always")
+
+
+def _compile(function: Function, **more: Any) -> Function:
+    options: dict[str, Any] = {
+        "nogil": True,
+        "error_model": "numpy",
+        "boundscheck": False,
+        "fastmath": _FAST,
+        **more,
+    }
+    try:
+        compiled: Function = numba.njit(cache=True, **options)(function)  # kept on disk
+    except RuntimeError:  # no directory for the cache can be written
+        compiled = numba.njit(**options)(function)
+    return compiled
+
+
+def is_on_disk(function: Callable[..., object]) -> bool:
+    """Say whether numba has kept compiled forms of a kernel, as far as can be told."""
+    path = getattr(getattr(getattr(function, "_cache", None), "_cache_file", None), "_index_path", None)
+    return path is not None and Path(path).exists()

@@ -1,0 +1,167 @@
+"""Affine maps of many rows, and activations: the loops that take the time, written for vector units."""
+
+import math
+
+import numpy as np
+
+from treefold.kernels.compiled import inner
+from treefold.kernels.tables import TANH, Floats, Ints
+
+# Axes:  e rows · i inputs · p outputs
+
+
+@inner
+def copy(source: Floats, target: Floats) -> None:
+    """Copy a vector over the beginning of another."""
+    for i in range(len(source)):
+        target[i] = source[i]
+
+
+@inner
+def clear(matrix: Floats, start: int, stop: int, width: int) -> None:
+    """Set the first entries of some rows of a matrix to zero."""
+    for row in range(start, stop):
+        line = matrix[row]
+        for i in range(width):
+            line[i] = 0
+
+
+@inner
+def affine(
+    out: Floats, out_column: int, start: int, stop: int, inputs: Floats, in_column: int, rows: Ints, weights: Floats
+) -> None:
+    """Set ``out[e] = inputs[rows[e]] @ weights[:-1] + weights[-1]`` for e from start to stop."""
+    size, width = weights.shape[0] - 1, weights.shape[1]
+    for e in range(start, stop):
+        x = inputs[rows[e], in_column : in_column + size]
+        y = out[e, out_column : out_column + width]
+        bias = weights[size]
+        for p in range(width):
+            y[p] = bias[p]
+        i = 0
+        # Four inputs at once, so that y is read and written once for four of them.
+        while i + 4 <= size:
+            a, b, c, d = x[i], x[i + 1], x[i + 2], x[i + 3]
+            u, v, w, z = weights[i], weights[i + 1], weights[i + 2], weights[i + 3]
+            for p in range(width):
+                y[p] += a * u[p] + b * v[p] + c * w[p] + d * z[p]
+            i += 4
+        while i < size:
+            a, u = x[i], weights[i]
+            for p in range(width):
+                y[p] += a * u[p]
+            i += 1
+
+
+@inner
+def affine_backward(
+    delta: Floats,
+    out_column: int,
+    start: int,
+    stop: int,
+    inputs: Floats,
+    in_column: int,
+    rows: Ints,
+    weights: Floats,
+    d_inputs: Floats,
+    d_weights: Floats,
+) -> None:
+    """Add the gradients of `affine` for the outputs' gradients ``delta``."""
+    size, width = weights.shape[0] - 1, weights.shape[1]
+    e = start
+    # Four rows at once, so that the weights and their gradients are read and written once for four of them.
+    while e + 4 <= stop:
+        d0, d1 = delta[e, out_column : out_column + width], delta[e + 1, out_column : out_column + width]
+        d2, d3 = delta[e + 2, out_column : out_column + width], delta[e + 3, out_column : out_column + width]
+        r0, r1, r2, r3 = rows[e], rows[e + 1], rows[e + 2], rows[e + 3]
+        for i in range(size):
+            w, g, k = weights[i], d_weights[i], in_column + i
+            a0, a1, a2, a3 = inputs[r0, k], inputs[r1, k], inputs[r2, k], inputs[r3, k]
+            s0 = s1 = s2 = s3 = weights.dtype.type(0)
+            for p in range(width):
+                s0 += w[p] * d0[p]
+                s1 += w[p] * d1[p]
+                s2 += w[p] * d2[p]
+                s3 += w[p] * d3[p]
+                g[p] += a0 * d0[p] + a1 * d1[p] + a2 * d2[p] + a3 * d3[p]
+            d_inputs[r0, k] += s0
+            d_inputs[r1, k] += s1
+            d_inputs[r2, k] += s2
+            d_inputs[r3, k] += s3
+        g = d_weights[size]
+        for p in range(width):
+            g[p] += d0[p] + d1[p] + d2[p] + d3[p]
+        e += 4
+    while e < stop:
+        d0, r0 = delta[e, out_column : out_column + width], rows[e]
+        for i in range(size):
+            w, g, a0 = weights[i], d_weights[i], inputs[r0, in_column + i]
+            s0 = weights.dtype.type(0)
+            for p in range(width):
+                s0 += w[p] * d0[p]
+                g[p] += a0 * d0[p]
+            d_inputs[r0, in_column + i] += s0
+        g = d_weights[size]
+        for p in range(width):
+            g[p] += d0[p]
+        e += 1
+
+
+@inner
+def tanh(x: Floats) -> None:
+    """Replace x by tanh(x): by a ratio of polynomials in single precision, which vectorises, exactly in double."""
+    if x.itemsize == 8:
+        for i in range(len(x)):
+            x[i] = math.tanh(x[i])
+        return
+    # The approximation of Eigen's `ptanh`: x P(x²) / Q(x²) on [-7.9, 7.9], where tanh is one but for rounding.
+    bound = np.float32(7.90531110763549805)
+    p1, p3, p5 = np.float32(4.89352455891786e-03), np.float32(6.37261928875436e-04), np.float32(1.48572235717979e-05)
+    p7, p9 = np.float32(5.12229709037114e-08), np.float32(-8.60467152213735e-11)
+    p11, p13 = np.float32(2.00018790482477e-13), np.float32(-2.76076847742355e-16)
+    q0, q2 = np.float32(4.89352518554385e-03), np.float32(2.26843463243900e-03)
+    q4, q6 = np.float32(1.18534705686654e-04), np.float32(1.19825839466702e-06)
+    for i in range(len(x)):
+        v = x[i]
+        v = bound if v > bound else v  # comparisons that leave NaN as it is
+        v = -bound if v < -bound else v
+        s = v * v
+        above = v * (p1 + s * (p3 + s * (p5 + s * (p7 + s * (p9 + s * (p11 + s * p13))))))
+        x[i] = above / (q0 + s * (q2 + s * (q4 + s * q6)))
+
+
+@inner
+def sigmoid(x: Floats) -> None:
+    """Replace x by σ(x) = (1 + tanh(x/2)) / 2; exactly in double precision."""
+    one = x.dtype.type(1)
+    if x.itemsize == 8:
+        for i in range(len(x)):
+            x[i] = one / (one + math.exp(-x[i]))
+        return
+    half = x.dtype.type(0.5)
+    for i in range(len(x)):
+        x[i] *= half
+    tanh(x)
+    for i in range(len(x)):
+        x[i] = half + half * x[i]
+
+
+@inner
+def activate(x: Floats, activation: int) -> None:
+    """Replace x by tanh(x) or σ(x)."""
+    if activation == TANH:
+        tanh(x)
+    else:
+        sigmoid(x)
+
+
+@inner
+def slope(y: Floats, activation: int, delta: Floats) -> None:
+    """Multiply delta by the derivative of the activation at the output y."""
+    one = y.dtype.type(1)
+    if activation == TANH:
+        for i in range(len(y)):
+            delta[i] *= one - y[i] * y[i]
+    else:
+        for i in range(len(y)):
+            delta[i] *= y[i] * (one - y[i])

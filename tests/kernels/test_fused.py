@@ -1,0 +1,299 @@
+"""The fused way has one law: values and gradients are those of the torch way."""
+
+import itertools
+import logging
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from tests.strategies import trees
+from treefold import (
+    Embedding,
+    Forest,
+    LeafLSTM,
+    LeafRNN,
+    Numeric,
+    OneHot,
+    PerLabel,
+    Tree,
+    TreeEncoder,
+    TreeLSTM,
+    TreeRNN,
+)
+from treefold.aggregators import AGGREGATORS, Sum, Tucker
+from treefold.cells import Cell
+from treefold.errors import ConfigurationError
+from treefold.kernels import is_worth_it
+from treefold.models import compress
+
+STATE, ARITY, RANK = 3, 4, 2
+LEAVES, OPERATORS = ["a", "b", "c", "d", "e"], ["f", "g"]
+forests = st.lists(trees(leaves=LEAVES, operators=OPERATORS, arity=ARITY), min_size=1, max_size=5)
+CELLS = list(itertools.product(["rnn", "lstm"], ["operators", "labels", "none"], AGGREGATORS, [False, True]))
+# Absent first, middle and last children, an operator without any, repeated subtrees, a tree of one node.
+EVERYTHING = [
+    "(f _ (g a _ (f b)) (g) _)",
+    "c",
+    "(g (g (g a b c d) a) (f b))",
+    "(f (g a _ (f b)) (g a _ (f b)) _ a)",
+    "a",
+]
+TOLERANCE = {torch.float64: (1e-10, 1e-10), torch.float32: (1e-5, 1e-4)}
+
+
+def make_cell(
+    kind: str, aggregator: str, *, shared: bool = False, label_size: int | None = None, arity: int = ARITY
+) -> Cell:
+    make = TreeRNN if kind == "rnn" else TreeLSTM
+    rank = RANK if AGGREGATORS[aggregator].has_rank else None
+    return make(aggregator, state_size=STATE, arity=arity, rank=rank, label_size=label_size, shared=shared)
+
+
+def make_encoder(kind: str, sees: str, aggregator: str, shared: bool) -> TreeEncoder:
+    torch.manual_seed(0)
+    if sees == "none":
+        encoder = TreeEncoder(make_cell(kind, aggregator, shared=shared))
+    elif sees == "labels":
+        cell = make_cell(kind, aggregator, shared=shared, label_size=6)
+        encoder = TreeEncoder(cell, Embedding([*LEAVES, *OPERATORS], 6))
+    else:
+        leaf = LeafRNN(label_size=5, state_size=STATE) if kind == "rnn" else LeafLSTM(label_size=5, state_size=STATE)
+        arities = dict(zip(OPERATORS, [ARITY, ARITY + 1], strict=True))  # each operator its own
+        cells = {name: make_cell(kind, aggregator, shared=shared, arity=arity) for name, arity in arities.items()}
+        encoder = TreeEncoder(PerLabel(cells, leaf=leaf), OneHot(LEAVES))
+    with torch.no_grad():
+        for parameter in encoder.parameters():  # biases that start at zero would hide what is missing
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return encoder
+
+
+def results(encoder: TreeEncoder, forest: Forest, backend: str) -> tuple[Tensor, dict[str, Tensor]]:
+    """Return the states of all nodes, and the gradients of all parameters for a sum in which each state counts."""
+    encoder.backend = backend  # type: ignore[assignment]
+    encoder.zero_grad()
+    nodes = encoder(forest.batch()).nodes
+    (nodes * torch.linspace(-1, 1, nodes.numel(), dtype=nodes.dtype).reshape(nodes.shape)).sum().backward()
+    grads = {
+        name: torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.clone()
+        for name, parameter in encoder.named_parameters()
+    }
+    return nodes.detach(), grads
+
+
+def assert_alike(encoder: TreeEncoder, forest: Forest) -> None:
+    values, gradients = TOLERANCE[next(encoder.parameters()).dtype]
+    expected, expected_grads = results(encoder, forest, "torch")
+    got, got_grads = results(encoder, forest, "fused")
+    torch.testing.assert_close(got, expected, rtol=values, atol=values)
+    scale = max([1.0, *(float(grad.abs().max()) for grad in expected_grads.values() if grad.numel())])
+    for name, grad in expected_grads.items():
+        assert got_grads[name].shape == grad.shape
+        torch.testing.assert_close(got_grads[name], grad, rtol=gradients, atol=gradients * scale, msg=name)
+
+
+@pytest.mark.parametrize(("kind", "sees", "aggregator", "shared"), CELLS)
+def test_values_and_gradients_equal_those_of_torch(kind: str, sees: str, aggregator: str, shared: bool) -> None:
+    encoder = make_encoder(kind, sees, aggregator, shared).double()
+
+    @settings(max_examples=6, deadline=None, derandomize=True)
+    @given(forests)
+    def check(trees: list[Tree]) -> None:
+        assert_alike(encoder, Forest(trees))
+
+    assert_alike(encoder, Forest(EVERYTHING))
+    assert_alike(encoder.float(), Forest(EVERYTHING))
+    encoder.double()
+    check()
+
+
+@pytest.mark.parametrize("update", ["tanh", "sigmoid"])
+@pytest.mark.parametrize("kind", ["rnn", "lstm"])
+def test_activations_are_those_chosen(kind: str, update: str) -> None:
+    torch.manual_seed(0)
+    cell: Cell
+    if kind == "rnn":
+        cell = TreeRNN("sum", state_size=STATE, arity=ARITY, label_size=7, activation=update)  # type: ignore[arg-type]
+    else:
+        cell = TreeLSTM("sum", state_size=STATE, arity=ARITY, label_size=7, update=update)  # type: ignore[arg-type]
+    assert_alike(TreeEncoder(cell, OneHot([*LEAVES, *OPERATORS])).double(), Forest(EVERYTHING))
+
+
+def test_a_leaf_may_be_any_cell_and_operators_of_different_forms_and_ranks() -> None:
+    torch.manual_seed(0)
+    cells: dict[str, Cell] = {
+        "f": TreeLSTM("tucker", state_size=5, arity=4, rank=3),
+        "g": TreeLSTM("canonical", state_size=5, arity=4, rank=7, update="sigmoid"),
+    }
+    leaf = TreeLSTM("tensor-train", state_size=5, arity=2, rank=4, label_size=5)
+    encoder = TreeEncoder(PerLabel(cells, leaf=leaf), OneHot(LEAVES)).double()
+    assert_alike(encoder, Forest([*EVERYTHING, "(f (a b) (c (g a)))"]))
+
+
+def test_vector_labels_are_told_apart() -> None:
+    torch.manual_seed(0)
+    leaf = LeafLSTM(label_size=2, state_size=STATE)
+    encoder = TreeEncoder(PerLabel({"f": make_cell("lstm", "full")}, leaf=leaf), Numeric(size=2)).double()
+    assert_alike(encoder, Forest(["(f [0.5 2] (f [1 -1] [0.5 2]))", "[7 8]"]))
+
+
+def test_few_nodes_take_few_rows_of_a_large_table() -> None:
+    torch.manual_seed(0)
+    names = [f"word{number}" for number in range(50)]
+    encoder = TreeEncoder(make_cell("lstm", "sum", label_size=4), Embedding(names, 4)).double()
+    assert_alike(encoder, Forest(["(word7 word3 word41 word3)", "word49"]))
+
+
+def test_without_gradients_the_values_are_the_same() -> None:
+    encoder = make_encoder("lstm", "operators", "tucker", False)
+    forest = Forest(EVERYTHING)
+    expected, _ = results(encoder, forest, "fused")
+    with torch.no_grad():
+        nodes = encoder(forest.batch()).nodes
+    assert not nodes.requires_grad and torch.equal(nodes, expected)
+
+
+def test_some_parameters_may_be_frozen() -> None:
+    encoder = make_encoder("lstm", "labels", "canonical", False).double()
+    expected = results(encoder, Forest(EVERYTHING), "torch")[1]
+    encoder.requires_grad_(False)
+    assert not encoder(Forest(EVERYTHING).batch()).nodes.requires_grad
+    assert encoder.labels is not None
+    encoder.labels.requires_grad_(True)
+    got = results(encoder, Forest(EVERYTHING), "fused")[1]
+    torch.testing.assert_close(got["labels.table"], expected["labels.table"])
+    assert all(parameter.grad is None for parameter in encoder.cells.parameters())
+
+
+def test_gradients_add_up_over_two_backward_passes_of_one_graph() -> None:
+    encoder = make_encoder("lstm", "operators", "tensor-train", False).double()
+    encoder.backend = "fused"
+    loss = encoder(Forest(EVERYTHING).batch()).nodes.sum()
+    loss.backward(retain_graph=True)
+    once = [parameter.grad.clone() for parameter in encoder.parameters() if parameter.grad is not None]
+    loss.backward()
+    twice = [parameter.grad for parameter in encoder.parameters() if parameter.grad is not None]
+    torch.testing.assert_close([2 * grad for grad in once], twice)
+
+
+def test_gradients_agree_with_differences() -> None:
+    encoder = make_encoder("lstm", "labels", "tucker", False).double()
+    encoder.backend = "fused"
+    forest = Forest(["(f a (g _ b))"])
+    names = [name for name, _ in encoder.named_parameters()]
+
+    def states(*values: Tensor) -> Tensor:
+        result: Tensor = torch.func.functional_call(
+            encoder, dict(zip(names, values, strict=True)), forest.batch()
+        ).nodes
+        return result
+
+    inputs = tuple(parameter.detach().clone().requires_grad_() for parameter in encoder.parameters())
+    assert torch.autograd.gradcheck(states, inputs, fast_mode=True)
+
+
+def test_a_chain_of_a_hundred_thousand_nodes_encodes_and_back_propagates() -> None:
+    torch.manual_seed(0)
+    encoder = TreeEncoder(TreeRNN("sum", state_size=2, arity=1, label_size=2), Embedding(["f", "a"], 2)).double()
+    chain = Tree("a")
+    for _ in range(99_999):
+        chain = Tree("f", [chain])
+    assert_alike(encoder, Forest([chain]))
+
+
+@pytest.mark.parametrize("aggregator", ["sum", "canonical", "tensor-train"])
+def test_a_shared_cell_takes_two_hundred_children(aggregator: str) -> None:
+    encoder = make_encoder("lstm", "labels", aggregator, True).double()
+    wide = Tree("f", [Tree(LEAVES[index % 5]) if index % 3 else None for index in range(200)])
+    assert_alike(encoder, Forest([wide, Tree("g", [wide, Tree("a"), wide])]))
+
+
+def test_parts_on_several_threads_give_the_same_every_time() -> None:
+    encoder = make_encoder("lstm", "operators", "tucker", False).double()
+    forest = Forest(EVERYTHING * 20)
+    before = torch.get_num_threads()
+    alone, alone_grads = results(encoder, forest, "fused")
+    try:
+        torch.set_num_threads(2)
+        first, first_grads = results(encoder, forest, "fused")
+        second, second_grads = results(encoder, forest, "fused")
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(first, second) and torch.equal(first, alone)
+    for name, grad in alone_grads.items():
+        assert torch.equal(first_grads[name], second_grads[name])
+        torch.testing.assert_close(first_grads[name], grad, rtol=1e-10, atol=1e-10)
+
+
+def test_a_broken_weight_shows_as_not_a_number() -> None:
+    encoder = make_encoder("lstm", "operators", "sum", False)
+    with torch.no_grad():
+        next(encoder.cells.parameters()).fill_(float("nan"))
+    encoder.backend = "fused"
+    assert bool(torch.isnan(encoder(Forest(["(f a b)"]).batch()).roots).any())
+
+
+def test_replacing_aggregators_is_noticed() -> None:
+    encoder = make_encoder("lstm", "operators", "full", False).double()
+    forest = Forest(EVERYTHING)
+    results(encoder, forest, "fused")
+    assert_alike(compress(encoder, "tucker", rank=2), forest)
+
+
+def test_the_two_ways_are_chosen_by_name() -> None:
+    with pytest.raises(ConfigurationError, match="expects backend to be one of 'auto', 'torch', 'fused', got 'gpu'"):
+        TreeEncoder(make_cell("rnn", "sum"), backend="gpu")  # type: ignore[arg-type]
+    forest = Forest(["(f a)"])
+    both = TreeEncoder(make_cell("rnn", "sum"), direction="both", backend="fused")
+    with pytest.raises(
+        ConfigurationError,
+        match=r"TreeEncoder with backend='fused' expects direction='up', got 'both'; choose backend='auto' or 'torch'\.$",
+    ):
+        both(forest.batch())
+    half = TreeEncoder(make_cell("rnn", "sum"), backend="fused").bfloat16()
+    with pytest.raises(ConfigurationError, match=r"expects parameters of float32 or float64, got torch.bfloat16"):
+        half(forest.batch())
+    away = TreeEncoder(make_cell("rnn", "sum"), backend="fused").to("meta")
+    with pytest.raises(ConfigurationError, match="expects parameters on the CPU, got meta"):
+        away(forest.batch())
+
+
+def test_cells_that_the_kernels_do_not_know_go_the_torch_way_or_are_refused() -> None:
+    cell = TreeLSTM("tucker", state_size=STATE, arity=2, rank=2)
+    cell.output_gate = Sum(state_size=STATE, arity=2)
+    mixed = TreeEncoder(cell)
+    assert mixed(Forest(["(f a)"]).batch()).roots.shape == (1, STATE)
+    mixed.backend = "fused"
+    with pytest.raises(ConfigurationError, match="expects gates with aggregators of one form and size, got different"):
+        mixed(Forest(["(f a)"]).batch())
+    hooked = TreeEncoder(make_cell("rnn", "sum"), backend="fused")
+    hooked.cells["up"].register_forward_hook(lambda *_: None)
+    with pytest.raises(ConfigurationError, match="expects a cell without hooks, got one with"):
+        hooked(Forest(["(f a)"]).batch())
+
+
+def test_both_directions_take_the_fused_way_up_where_they_may() -> None:
+    torch.manual_seed(0)
+    encoder = TreeEncoder(make_cell("lstm", "sum", label_size=7), OneHot([*LEAVES, *OPERATORS]), direction="both")
+    batch = Forest(EVERYTHING).batch()
+    auto = encoder(batch)
+    encoder.backend = "torch"
+    plain = encoder(batch)
+    torch.testing.assert_close(auto.nodes, plain.nodes, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(auto.roots, plain.roots, rtol=1e-5, atol=1e-5)
+
+
+def test_compiling_is_announced(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("treefold.kernels.dispatch._ready", set())
+    with caplog.at_level(logging.INFO, logger="treefold"):
+        make_encoder("rnn", "none", "sum", False)(Forest(["(f a)"]).batch())
+    assert "compiling fused kernels for the forward pass in float32" in caplog.text
+
+
+def test_large_matrices_on_many_nodes_go_to_torch() -> None:
+    batch = Forest(EVERYTHING).batch()
+    small = TreeRNN(Tucker(state_size=20, arity=5, rank=3))
+    large = TreeRNN("sum", state_size=1500, arity=2)
+    assert is_worth_it(small, batch) and not is_worth_it(large, batch)

@@ -1,0 +1,101 @@
+"""The parts of the fused way: the plan, the layout, and the compilation."""
+
+from typing import Any
+
+import numba
+import numpy as np
+import pytest
+import torch
+
+from treefold import Forest, LeafLSTM, PerLabel, TreeLSTM
+from treefold.aggregators import AGGREGATORS
+from treefold.kernels.compiled import planner
+from treefold.kernels.layout import layout_of
+from treefold.kernels.plan import make_plan, parts_of_trees
+from treefold.kernels.tables import FROM, IS_EDGES, MASK, OPERATOR, PRESENT, TO, Plan
+
+
+def listops_like(aggregator: str, *, shared: bool = False) -> PerLabel:
+    rank = 2 if AGGREGATORS[aggregator].has_rank else None
+    cells = {
+        name: TreeLSTM(aggregator, state_size=3, arity=arity, rank=rank, shared=shared)
+        for name, arity in (("f", 3), ("g", 2))
+    }
+    return PerLabel(cells, leaf=LeafLSTM(label_size=2, state_size=3))
+
+
+def plan_of(forest: Forest, aggregator: str, *, parts: int = 1, part: int = 0) -> Plan:
+    batch = forest.batch()
+    kinds = {"f": 0, "g": 1}
+    operators = np.array([kinds.get(forest.vocabulary[code], 2) for code in batch.labels])
+    rows = np.where(operators == 2, batch.labels, -1)
+    part_of = parts_of_trees(batch.level_sizes, batch.parents, batch.roots, parts)
+    tables = layout_of(listops_like(aggregator)).tables
+    return make_plan(batch.flat_children, batch.level_sizes, batch.level_widths, part_of, part, operators, rows, tables)
+
+
+def test_equal_subtrees_are_one_unit_and_equal_edges_are_one_edge() -> None:
+    plan = plan_of(Forest(["(f (g a b) (g a b) a)", "(g a b)", "a"]), "tucker")
+    assert len(plan.row_of) == 4  # a, b, (g a b), and the whole first tree
+    assert len(plan.edge_unit) == 5  # a and b below g, (g a b) in two slots of f, a in the third
+    assert len(plan.label_row) == 2
+
+
+def test_an_absent_child_makes_another_subtree() -> None:
+    assert len(plan_of(Forest(["(g a)", "(g _ a)"]), "sum").row_of) == 3
+
+
+def test_units_come_after_their_children_and_edges_between_them() -> None:
+    plan = plan_of(Forest(["(f (g a b) _ (f (g b) a))", "(f b a a)"]), "canonical")
+    done_units = done_edges = 0
+    for step in plan.steps:
+        assert step[FROM] == (done_edges if step[IS_EDGES] else done_units)
+        if step[IS_EDGES]:
+            assert plan.edge_unit[step[FROM] : step[TO]].max() < done_units
+            done_edges = step[TO]
+        else:
+            for child in range(plan.children[step[FROM]], plan.children[step[TO]]):
+                assert plan.child_edge[child] < done_edges and plan.child_unit[child] < done_units
+            done_units = step[TO]
+    assert (done_units, done_edges) == (len(plan.row_of), len(plan.edge_unit))
+
+
+def test_units_are_grouped_by_operator_and_by_the_slots_that_have_a_child() -> None:
+    plan = plan_of(Forest(["(f a _ b)", "(f a _ a)", "(f a b)", "(g a)"]), "full")
+    found = {(group[OPERATOR], group[MASK], group[PRESENT]) for group in plan.groups.tolist()}
+    assert found == {(0, 0b101, 2), (0, 0b011, 2), (1, 0b1, 1), (2, 0, 0)}
+
+
+def test_trees_are_dealt_out_in_parts() -> None:
+    forest = Forest(["(f a b)", "b", "(g a)", "(g b)"])
+    halves = [plan_of(forest, "sum", parts=2, part=part).unit_of >= 0 for part in (0, 1)]
+    assert np.array_equal(halves[0], ~halves[1])
+    assert [int(half.sum()) for half in halves] == [4, 4]
+
+
+@pytest.mark.parametrize("aggregator", AGGREGATORS)
+@pytest.mark.parametrize("shared", [False, True])
+def test_packing_and_unpacking_give_each_parameter_back(aggregator: str, shared: bool) -> None:
+    cell = listops_like(aggregator, shared=shared)
+    layout = layout_of(cell)
+    flat = torch.from_numpy(layout.pack(layout.parameters).values)
+    assert {id(parameter) for parameter in layout.parameters} == {id(parameter) for parameter in cell.parameters()}
+    for parameter, found in zip(layout.parameters, layout.gradients(flat), strict=True):
+        assert torch.equal(parameter, found)
+
+
+def test_kernels_compile_without_a_place_for_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = numba.njit
+
+    def without_cache(*arguments: Any, cache: bool = False, **options: Any) -> Any:
+        if cache:
+            raise RuntimeError("cannot cache function: no locator available")
+        return plain(*arguments, **options)
+
+    monkeypatch.setattr(numba, "njit", without_cache)
+
+    @planner
+    def doubled(number: int) -> int:
+        return 2 * number
+
+    assert doubled(4) == 8
