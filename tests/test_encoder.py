@@ -1,4 +1,5 @@
 import itertools
+from pathlib import Path
 
 import pytest
 import torch
@@ -127,6 +128,15 @@ def test_a_batch_is_the_same_trees_in_the_order_asked_for() -> None:
     forest = Forest(["(f a b)", "c", "(g (f a) b _ e)"])
     whole = encoder(forest.batch()).roots
     torch.testing.assert_close(encoder(forest.batch([2, 0, 2])).roots, whole[[2, 0, 2]])
+
+
+@pytest.mark.parametrize("backend", ["torch", "fused"])
+def test_a_memory_mapped_forest_encodes_as_one_in_memory(tmp_path: Path, backend: Backend) -> None:
+    encoder = make_encoder("lstm", True, "sum", False, "up")
+    encoder.backend = backend
+    forest = Forest(["(f a b)", "(g (f c) d)"])
+    forest.save(tmp_path / "x")
+    torch.testing.assert_close(encoder(Forest.open(tmp_path / "x")).nodes, encoder(forest).nodes)
 
 
 def test_forests_with_other_vocabularies_encode_alike() -> None:

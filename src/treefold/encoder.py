@@ -159,7 +159,7 @@ class TreeEncoder(nn.Module):
         if self.labels is None:
             return None, np.full(batch.node_count, -1)
         sees = operators == len(self.operators)
-        vectors, rows = torch.from_numpy(batch.vectors).to(like), np.full(batch.node_count, -1)
+        vectors, rows = torch.tensor(batch.vectors, dtype=like.dtype, device=like.device), np.full(batch.node_count, -1)
         chosen = codes[sees]
         if isinstance(self.labels, (OneHot, Thermometer, Embedding)) and chosen.min(initial=0) >= 0:
             if len(self.labels.names) <= batch.node_count:
