@@ -184,8 +184,8 @@ nothing else. The three Tree-LSTMs have about the same number of parameters in a
 def main(arguments: Sequence[str] | None = None) -> None:
     """Make the data, train the three models, show and write what came out."""
     parser = argparse.ArgumentParser(prog="python -m treefold.demo", description=__doc__)
-    parser.add_argument("--trees", type=int, default=20_000, help="ListOps trees to generate (default: %(default)s)")
-    parser.add_argument("--epochs", type=int, default=8, help="times that each is seen (default: %(default)s)")
+    parser.add_argument("--trees", type=int, default=40_000, help="ListOps trees to generate (default: %(default)s)")
+    parser.add_argument("--epochs", type=int, default=14, help="times that each is seen (default: %(default)s)")
     parser.add_argument(
         "--seed", type=int, default=0, help="the same seed gives the same result (default: %(default)s)"
     )
