@@ -6,7 +6,6 @@ Prints the best of several runs; one thread. Repeats with the seed that is fixed
 import argparse
 import json
 import platform
-import random
 import resource
 import tempfile
 import time
@@ -16,26 +15,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from treefold import Forest, Tree
-
-
-def listops_like(rng: random.Random) -> Tree:
-    """Draw an operator with 2 to 5 operands, each a digit or, with probability 1/4, a smaller such tree."""
-    labels: list[tuple[str, int]] = []  # pre-order: label, number of children
-    open_depths = [0]
-    while open_depths:
-        depth = open_depths.pop()
-        if depth == 0 or (depth < 20 and rng.random() < 0.25):
-            width = rng.randint(2, 5)
-            labels.append((rng.choice(["MIN", "MAX", "MED", "SM"]), width))
-            open_depths += [depth + 1] * width
-        else:
-            labels.append((rng.choice("0123456789"), 0))
-    done: list[Tree] = []
-    for label, width in reversed(labels):
-        children = [done.pop() for _ in range(width)]
-        done.append(Tree(label, children))
-    return done[0]
+from treefold import Forest
+from treefold.datasets import listops
 
 
 def best(action: Callable[[], object], repeats: int) -> float:
@@ -55,10 +36,8 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
 
-    rng = random.Random(0)
-    trees = (listops_like(rng) for _ in range(options.trees))
     start = time.perf_counter()
-    forest = Forest(trees)
+    forest = Forest(listops.generate(options.trees, seed=0))
     seconds = time.perf_counter() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     order = np.random.default_rng(0).permutation(len(forest))[:5000].reshape(-1, 25)
