@@ -23,7 +23,7 @@ from treefold.forest import Forest
 from treefold.models import Classifier, TreeModel
 from treefold.paper import counted_parameters
 from treefold.settings import ModelSettings, TrainingSettings
-from treefold.training import Examples, Result, fit
+from treefold.training import Examples, Progress, Result, fit
 from treefold.training.examples import Score
 from treefold.tree import Tree
 
@@ -52,12 +52,11 @@ class _Lines:
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def batch(self, epoch: int, batch: int, batches: int, loss: float, examples: int) -> None:
+    def batch(self, progress: Progress) -> None:
         """Show a count in a terminal."""
         if sys.stdout.isatty():
-            print(
-                f"\r{self.name:<10}  epoch {epoch:2}  batch {batch} of {batches}  loss {loss:.3f} ", end="", flush=True
-            )
+            start = f"\r{self.name:<10}  epoch {progress.epoch:2}  batch {progress.batch} of {progress.batches}"
+            print(f"{start}  loss {progress.loss:.3f}  train {progress.accuracy:.1%} ", end="", flush=True)
 
     def epoch(self, metrics: dict[str, Any]) -> None:
         """Show what the epoch brought."""

@@ -1,6 +1,8 @@
 """`treefold train`, run as a user runs it."""
 
+import io
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -8,8 +10,11 @@ import time
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+import treefold.cli.train as display
 from tests.cli.test_data import treefold
+from treefold.training import Progress
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +78,32 @@ def test_an_interrupted_run_says_how_to_go_on_and_does(data: Path, tmp_path: Pat
     config.write_text(config.read_text().replace("epochs = 500", "epochs = 1"))
     done = treefold("train", data, "--out", run, "--resume")
     assert done.returncode == 0, done.stderr
+
+
+def test_the_display_shows_loss_accuracy_speed_and_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = io.StringIO()
+    monkeypatch.setattr(display, "err", Console(file=screen, force_terminal=True, width=120, soft_wrap=True))
+    monkeypatch.setattr(display, "_SECONDS_BETWEEN_MOVES", 0)
+    with display._Display() as shown:
+        shown.batch(Progress(epoch=3, batch=1, batches=4, seen=25, loss=2.5, accuracy=0.125))
+        shown.batch(Progress(epoch=3, batch=2, batches=4, seen=50, loss=1.25, accuracy=0.5))
+        assert shown._bar is not None
+        shown._bar.refresh()
+    said = screen.getvalue()
+    assert "epoch 3" in said and "loss 1.250, train 50.0%, " in said and "/s" in said
+    assert re.search(r"-:--:--|\d:\d\d:\d\d", said)
+
+
+def test_without_a_terminal_the_same_stands_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = io.StringIO()
+    monkeypatch.setattr(display, "err", Console(file=screen, soft_wrap=True))
+    monkeypatch.setattr(display, "_SECONDS_BETWEEN_LINES", 0)
+    with display._Display() as shown:
+        shown.batch(Progress(epoch=3, batch=1, batches=4, seen=25, loss=2.5, accuracy=None))
+        shown.batch(Progress(epoch=3, batch=2, batches=4, seen=50, loss=1.25, accuracy=0.5))
+    first, second = screen.getvalue().splitlines()
+    assert first.startswith("epoch 3: batch 1 of 4, loss 2.500, 0/s")
+    assert second.startswith("epoch 3: batch 2 of 4, loss 1.250, train 50.0%, ")
 
 
 @pytest.mark.parametrize(

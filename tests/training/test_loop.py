@@ -12,7 +12,7 @@ from treefold.building import build_model, facts_of, resolve
 from treefold.datasets import build
 from treefold.errors import TrainingError
 from treefold.settings import ModelSettings, Task, TrainingSettings
-from treefold.training import Examples, fit
+from treefold.training import Examples, Progress, fit
 from treefold.training.examples import Score, by_nodes, deal, outputs_of
 from treefold.training.loop import FlatParameters, Trainer, _rate_factor
 
@@ -45,6 +45,46 @@ def test_the_flat_step_equals_the_step_of_each_tensor() -> None:
             optimiser.step()
     for one, other in zip(flat_model.parameters(), plain_model.parameters(), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
+
+
+class Notes:
+    def __init__(self) -> None:
+        self.progress: list[Progress] = []
+        self.metrics: list[dict[str, object]] = []
+
+    def batch(self, progress: Progress) -> None:
+        self.progress.append(progress)
+
+    def epoch(self, metrics: dict[str, object]) -> None:
+        self.metrics.append(metrics)
+
+
+def test_progress_counts_batches_and_ends_with_the_figures_of_the_epoch() -> None:
+    notes = Notes()
+    fit(model_for(listops()), listops(), TrainingSettings(batch_size=50, epochs=2), reporter=notes)
+    assert [(p.epoch, p.batch, p.batches, p.seen) for p in notes.progress] == [
+        (epoch, batch, 3, seen) for epoch in (1, 2) for batch, seen in ((1, 50), (2, 100), (3, 120))
+    ]
+    for last, metrics in zip(notes.progress[2::3], notes.metrics, strict=True):
+        assert (last.loss, last.accuracy) == (metrics["loss"], metrics["accuracy"])
+
+
+def test_numbers_have_no_accuracy() -> None:
+    notes = Notes()
+    examples = Examples(Forest(["(f a)", "b"]), np.array([[1.0], [0.0]]), "regression")
+    fit(model_for(examples, 1), examples, TrainingSettings(epochs=1), reporter=notes)
+    assert [p.accuracy for p in notes.progress] == [None]
+
+
+def test_of_epochs_with_equal_score_the_one_of_lower_loss_is_kept() -> None:
+    """One tree held out is right or wrong; once right, later epochs are more certain of it."""
+    examples = Examples(Forest(["(f a b)", "(f b a)"] * 8), np.array([0, 1] * 8), "tree")
+    result = fit(
+        model_for(examples, 2), examples, TrainingSettings(epochs=12), train=np.arange(15), validation=np.array([15])
+    )
+    right = [m for m in result.history if m["validation_score"] == result.best_score]
+    assert len(right) > 1
+    assert result.best_epoch == min(right, key=lambda m: m["validation_loss"])["epoch"]
 
 
 def test_training_repeats_for_a_seed_and_differs_for_another() -> None:

@@ -16,7 +16,7 @@ from treefold.datasets import build
 from treefold.errors import FileError, ModelFileError, TrainingError
 from treefold.saving import load_model
 from treefold.settings import ModelSettings, RunSettings, TrainingSettings
-from treefold.training import resume, train
+from treefold.training import Progress, resume, train
 
 DATA = build.make_listops(400, seed=0)
 SETTINGS = RunSettings(
@@ -33,7 +33,7 @@ class StopAt:
     def __init__(self, batch: int) -> None:
         self.left = batch
 
-    def batch(self, epoch: int, batch: int, batches: int, loss: float, examples: int) -> None:
+    def batch(self, progress: Progress) -> None:
         self.left -= 1
         if self.left == 0:
             raise StopError
@@ -96,7 +96,7 @@ def test_a_killed_run_is_never_damaged_and_ends_with_the_same_weights(whole: Pat
         "from pathlib import Path\n"
         "from treefold.dataset import Dataset\n"
         "from treefold.settings import RunSettings, read_toml\n"
-        "from treefold.training import resume, train\n"
+        "from treefold.training import Progress, resume, train\n"
         "data = Dataset.open(sys.argv[1]); run = Path(sys.argv[2])\n"
         "class Slow:\n"
         "    def batch(self, *a): time.sleep(0.03)\n"

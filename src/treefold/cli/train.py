@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
 
 from treefold.baselines import baselines as measure_baselines
 from treefold.cli.console import err, out
@@ -15,8 +16,9 @@ from treefold.settings import RunSettings, read_toml, with_changes
 from treefold.training import resume as resume_run
 from treefold.training import train as train_run
 from treefold.training.examples import Examples, Score
+from treefold.training.loop import Progress
 
-_SECONDS_BETWEEN_LINES = 20
+_SECONDS_BETWEEN_LINES, _SECONDS_BETWEEN_MOVES = 20, 0.1
 
 
 def train(
@@ -84,10 +86,10 @@ def _settings(config: Path | None, changes: list[str], task: str | None, *, pair
 
 
 class _Display:
-    """Shows training: a bar with loss and speed in a terminal, a line now and then elsewhere; a line for each epoch."""
+    """Shows training: a bar with loss, accuracy, speed and time left, or lines without a terminal; a line for each epoch."""
 
     def __init__(self) -> None:
-        self._bar: Progress | None = None
+        self._bar: Bar | None = None
         self._task: TaskID | None = None
         self._last = self._epoch_start = time.monotonic()
         self._epoch = self._first = 0
@@ -100,7 +102,7 @@ class _Display:
                 TextColumn("{task.fields[note]}"),
                 TimeRemainingColumn(),
             )
-            self._bar = Progress(*columns, console=err, transient=True)
+            self._bar = Bar(*columns, console=err, transient=True)
             self._bar.start()
         return self
 
@@ -108,20 +110,29 @@ class _Display:
         if self._bar is not None:
             self._bar.stop()
 
-    def batch(self, epoch: int, batch: int, batches: int, loss: float, examples: int) -> None:
+    def batch(self, progress: Progress) -> None:
         """Move the bar, or print a line when the last was long ago."""
         now = time.monotonic()
-        if epoch != self._epoch:
-            self._epoch, self._epoch_start, self._first = epoch, now, examples
-        speed = (examples - self._first) / max(now - self._epoch_start, 1e-9)
-        if self._bar is not None:
-            note = f"loss {loss:.3f}, {speed:,.0f}/s"
-            if self._task is None:
-                self._task = self._bar.add_task("", total=batches, note=note)
-            self._bar.update(self._task, description=f"epoch {epoch}", completed=batch, total=batches, note=note)
-        elif now - self._last >= _SECONDS_BETWEEN_LINES:
-            self._last = now
-            err.print(f"epoch {epoch}: batch {batch:,} of {batches:,}, loss {loss:.4f}, {speed:,.0f} examples/s")
+        if progress.epoch != self._epoch:
+            self._epoch, self._epoch_start, self._first = progress.epoch, now, progress.seen
+        if now - self._last < (_SECONDS_BETWEEN_MOVES if self._bar is not None else _SECONDS_BETWEEN_LINES):
+            return
+        self._last = now
+        speed = (progress.seen - self._first) / max(now - self._epoch_start, 1e-9)
+        accuracy = "" if progress.accuracy is None else f", train {progress.accuracy:.1%}"
+        note = f"loss {progress.loss:.3f}{accuracy}, {speed:,.0f}/s"
+        if self._bar is None:
+            err.print(f"epoch {progress.epoch}: batch {progress.batch:,} of {progress.batches:,}, {note}")
+            return
+        if self._task is None:
+            self._task = self._bar.add_task("", total=progress.batches, note=note)
+        self._bar.update(
+            self._task,
+            description=f"epoch {progress.epoch}",
+            completed=progress.batch,
+            total=progress.batches,
+            note=note,
+        )
 
     def epoch(self, metrics: dict[str, Any]) -> None:
         """Print the line of an epoch."""

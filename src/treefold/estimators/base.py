@@ -5,7 +5,7 @@ import math
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, final
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ from treefold.models import TreeModel
 from treefold.saving import SavedModel
 from treefold.settings import ModelSettings, RunSettings, Task, TrainingSettings
 from treefold.training.examples import Examples, outputs_of
-from treefold.training.loop import Trainer
+from treefold.training.loop import Progress, Silent, Trainer
 
 # Axes:  n examples · K classes or outputs
 _MODEL = ("cell", "aggregator", "state_size", "rank", "shared", "arity", "per_label", "labels", "direction")
@@ -156,7 +156,7 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
             numbers = np.arange(len(examples)) if weights is None else np.flatnonzero(weights > 0)
             train, held_out = hold_out(numbers, classes, self.validation_fraction, seed)
             trainer = Trainer(saved.model, examples, train, held_out, saved.settings.training)
-            result = trainer.run(_Talking(self._name) if self.verbose else _Quiet(), _prefer_lower_loss)
+            result = trainer.run(_Talking(self._name) if self.verbose else Silent())
         _own_storage(saved.model)
         self.saved_, self.history_, self.n_iter_ = saved, result.history, result.epochs
         return self
@@ -236,38 +236,21 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
             yield
 
 
-class _Quiet:
-    """Says nothing."""
-
-    def batch(self, epoch: int, batch: int, batches: int, loss: float, examples: int) -> None:
-        """Pass."""
-
-    def epoch(self, metrics: dict[str, Any]) -> None:
-        """Pass."""
-
-
-class _Talking(_Quiet):
+@final
+class _Talking:
     """Writes a line for each epoch to standard error."""
 
     def __init__(self, name: str) -> None:
         self.name = name
+
+    def batch(self, progress: Progress) -> None:
+        """Pass."""
 
     def epoch(self, metrics: dict[str, Any]) -> None:
         """Write the line."""
         names = ("loss", "accuracy", "validation_loss", "validation_score")
         parts = [f"{name.replace('_', ' ')} {metrics[name]:.4f}" for name in names if name in metrics]
         sys.stderr.write(f"{self.name}: epoch {metrics['epoch']}  {'  '.join(parts)}\n")
-
-
-def _prefer_lower_loss(trainer: Trainer) -> None:
-    """Of epochs with equal score keep the one of the lower loss: a few trees held out are soon all right, by chance."""
-    state = trainer.state
-    if state.batch or not len(trainer.validation_numbers):
-        return
-    last, best = state.history[-1], state.history[state.best_epoch - 1]
-    if last["validation_score"] == best["validation_score"] and last["validation_loss"] < best["validation_loss"]:
-        state.best_epoch = state.epoch
-        trainer.best.copy_(trainer.flat.values.data)
 
 
 def _own_storage(model: TreeModel) -> None:

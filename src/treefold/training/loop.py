@@ -16,11 +16,24 @@ from treefold.settings import TrainingSettings
 from treefold.training.examples import Examples, Ints, Score, deal
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far an epoch is: batches done and in all, and of the targets seen so far their number, mean loss and accuracy."""
+
+    epoch: int
+    batch: int
+    batches: int
+    seen: int
+    loss: float
+    accuracy: float | None  # None where the targets are numbers
+
+
 class Reporter(Protocol):
     """Is told how training goes."""
 
-    def batch(self, epoch: int, batch: int, batches: int, loss: float, examples: int) -> None:
-        """Take note of a batch: its number, how many there are, the mean loss so far, the examples so far."""
+    def batch(self, progress: Progress) -> None:
+        """Take note of a batch."""
 
     def epoch(self, metrics: dict[str, Any]) -> None:
         """Take note of an epoch."""
@@ -30,7 +43,7 @@ class Reporter(Protocol):
 class Silent:
     """Says nothing."""
 
-    def batch(self, epoch: int, batch: int, batches: int, loss: float, examples: int) -> None:
+    def batch(self, progress: Progress) -> None:
         """Pass."""
 
     def epoch(self, metrics: dict[str, Any]) -> None:
@@ -73,6 +86,7 @@ class State:
     seen: int = 0
     seconds: float = 0.0
     best_score: float = -math.inf
+    best_loss: float = math.inf
     best_epoch: int = 0
     history: list[dict[str, Any]] = field(default_factory=list)
 
@@ -142,10 +156,15 @@ class Trainer:
             state.correct += correct
             state.seen += count
             state.seconds = time.perf_counter() - start
-            reporter.batch(state.epoch + 1, state.batch, len(batches), state.loss_sum / state.seen, state.seen)
+            reporter.batch(self._progress(len(batches)))
             after(self)
         self._close_epoch(reporter)
         after(self)
+
+    def _progress(self, batches: int) -> Progress:
+        state = self.state
+        accuracy = None if self.examples.task == "regression" else state.correct / state.seen
+        return Progress(state.epoch + 1, state.batch, batches, state.seen, state.loss_sum / state.seen, accuracy)
 
     def _step(self, chosen: Ints, total_steps: int) -> tuple[float, int, int]:
         """Take one step; return the loss before it, the number of right answers and of targets."""
@@ -181,8 +200,9 @@ class Trainer:
         if len(self.validation_numbers):
             measured = Score.of(self.model, self.examples, self.validation_numbers)
             metrics["validation_loss"], metrics["validation_score"] = measured.loss, measured.score
-            if measured.score > state.best_score:
-                state.best_score, state.best_epoch = measured.score, state.epoch
+            # Of equal scores the lower loss: a few trees held out are soon all right, by chance.
+            if (measured.score, -measured.loss) > (state.best_score, -state.best_loss):
+                state.best_score, state.best_loss, state.best_epoch = measured.score, measured.loss, state.epoch
                 self.best.copy_(self.flat.values.data)
         else:
             state.best_epoch = state.epoch
