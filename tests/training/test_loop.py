@@ -67,6 +67,7 @@ def test_progress_counts_batches_and_ends_with_the_figures_of_the_epoch() -> Non
     ]
     for last, metrics in zip(notes.progress[2::3], notes.metrics, strict=True):
         assert (last.loss, last.accuracy) == (metrics["loss"], metrics["accuracy"])
+        assert float(str(metrics["seconds"])) > 0 and float(str(metrics["processor_seconds"])) > 0
 
 
 def test_numbers_have_no_accuracy() -> None:
