@@ -27,6 +27,9 @@ ORDER = [
     ["saving"],
     ["training"],
     ["evaluation", "explaining", "baselines", "estimators"],
+    ["experiments"],
+    ["reporting"],
+    ["bench"],
     ["demo", "cli"],
     ["__main__"],
 ]

@@ -23,10 +23,13 @@ app.add_typer(data_app, name="data")
 
 def add_model_commands() -> None:
     """Add the commands that need torch, which takes seconds to import; `treefold data` does without."""
+    from treefold.cli.bench import bench
     from treefold.cli.model import compress, describe, embed, evaluate, predict
+    from treefold.cli.report import report
+    from treefold.cli.sweep import sweep
     from treefold.cli.train import train
 
-    for command in (train, evaluate, predict, embed, describe, compress):
+    for command in (train, evaluate, predict, embed, describe, compress, sweep, bench, report):
         app.command()(command)
 
 

@@ -1,0 +1,171 @@
+"""`treefold sweep`, run as a user runs it."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import typer
+
+from tests.experiments import tiny
+from treefold.cli import main
+from treefold.cli.sweep import sweep
+from treefold.errors import ConfigurationError, FileError, ForestFileError, TreefoldError
+from treefold.experiments.grid import read_grid
+from treefold.experiments.planning import open_data, plan
+from treefold.experiments.running import Limits, execute, only_sweep
+
+SMOKE = Path(__file__).parents[2] / "experiments" / "smoke.toml"
+
+
+def test_a_sweep_that_is_killed_in_the_middle_ends_with_the_results_of_one_that_is_not(tmp_path: Path) -> None:
+    """The smoke grid with two workers; kill -9 of the whole after the first result, then the same command again."""
+    out = tmp_path / "out"
+    data, _ = open_data(read_grid(SMOKE).data, None, SMOKE.parent, out)
+    runs = plan(read_grid(SMOKE), data, "smoke")
+    expected = [execute(run, data, tmp_path / "expected" / run.key, Limits(), lambda facts: None) for run in runs]
+    command = [sys.executable, "-m", "treefold", "sweep", str(SMOKE), "--out", str(out), "--workers", "2"]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    while not (out / "results.jsonl").exists():
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.kill()
+    process.wait()
+    assert 1 <= _lines(out / "results.jsonl") < 6
+
+    sweep(SMOKE, out, workers=1)
+    assert tiny.lines(out / "results.jsonl") == sorted(
+        (tiny.comparable(result) for result in expected if result is not None), key=lambda line: str(line["key"])
+    )
+    weights = [path.relative_to(out / "runs") for path in (out / "runs").glob("*/model.safetensors")]
+    assert len(weights) == 6
+    assert all((out / "runs" / name).read_bytes() == (tmp_path / "expected" / name).read_bytes() for name in weights)
+    assert not list(out.glob("runs/*/checkpoint.safetensors"))
+
+
+def _lines(path: Path) -> int:
+    return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+GRID = """
+name = "own"
+seeds = [0]
+[training]
+epochs = 1
+[[models]]
+kind = "good"
+aggregator = "sum"
+state_size = 2
+[[models]]
+kind = "bad"
+aggregator = "sum"
+state_size = 3
+"""
+
+
+@pytest.fixture
+def grid(tmp_path: Path) -> Path:
+    path = tmp_path / "own.toml"
+    path.write_text(GRID)
+    return path
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> tiny.Here:
+    """Runs are done in this process; the second fails."""
+    engine = tiny.Here(failing=[1])
+    monkeypatch.setattr("treefold.cli.sweep.Local", lambda workers: engine)
+    return engine
+
+
+def test_a_failing_run_is_listed_at_the_end_and_the_exit_says_so(
+    grid: Path, tmp_path: Path, here: tiny.Here, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(typer.Exit) as stop:
+        sweep(grid, tmp_path / "out", tiny.data_folder())
+    said = capsys.readouterr()
+    assert stop.value.exit_code == 1 and "1 runs finished, 1 failed" in said.out
+    assert said.err.endswith("failed: bad c=3 seed 0: as it should\n")
+    (line,) = tiny.lines(tmp_path / "out" / "results.jsonl")
+    assert line["kind"] == "good" and line["grid"] == "own"
+    here.failing = []
+    sweep(grid, tmp_path / "out", tiny.data_folder())
+    assert "own: 2 runs, 1 done before, 1 to do" in capsys.readouterr().err and len(here.asked) == 3
+
+
+def test_ctrl_c_ends_in_a_word_and_exit_130(
+    grid: Path, tmp_path: Path, here: tiny.Here, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("treefold.cli.sweep.run_sweep", interrupted)
+    arguments = ["sweep", str(grid), "--out", str(tmp_path / "out"), "--data", str(tiny.data_folder())]
+    monkeypatch.setattr(sys, "argv", ["treefold", *arguments])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 130 and "start it again, and it goes on where it was" in capsys.readouterr().err
+
+
+def test_a_dry_run_shows_everything_and_writes_nothing(
+    grid: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = GRID.replace("[training]", '[data]\nmake = "listops"\ncount = 60\n[training]')
+    grid.write_text(text)
+    sweep(grid, tmp_path / "out", dry_run=True)
+    shown = capsys.readouterr().out
+    assert "own: 2 runs, 0 of them done" in shown and "good c=2" in shown and "to do: 2 runs" in shown
+    parameters = 4 * (3 * (5 * 4 + 2) + 5 * (4 + 2)) + 11 * 6 + 3 * 20 + 21 * 20 + 21 * 10  # of the Sum-LSTM with c = 2
+    assert f"{parameters:,}" in shown and not (tmp_path / "out").exists()
+    sweep(grid, tmp_path / "out", dry_run=True, only=["good"])
+    assert "bad c=3" not in capsys.readouterr().out
+
+
+def test_a_cut_last_line_is_set_aside_with_a_warning_and_its_run_repeated(
+    grid: Path, tmp_path: Path, here: tiny.Here, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, path = tmp_path / "out", tmp_path / "out" / "results.jsonl"
+    here.failing = []
+    sweep(grid, out, tiny.data_folder())
+    first, second = path.read_text().splitlines()
+    path.write_text(first + "\n" + second[:90])
+    sweep(grid, out, tiny.data_folder())
+    assert "the last line of results.jsonl was cut; it is set aside in results.jsonl.damaged" in capsys.readouterr().err
+    assert (out / "results.jsonl.damaged").read_text() == second[:90] + "\n"
+    assert here.asked[2:] == [json.loads(second)["key"]]
+    again = [tiny.comparable(json.loads(line)) for line in path.read_text().splitlines()]
+    assert again == [tiny.comparable(json.loads(line)) for line in (first, second)]
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        (
+            {"only": ["goood"]},
+            ConfigurationError,
+            "a kind of the grid, 'bad', 'good', got 'goood' (nearest known: 'good')",
+        ),
+        ({"address": "127.0.0.1:6379"}, ConfigurationError, "--address expects --on ray, got --on local"),
+        ({"data": Path("absent")}, ForestFileError, "absent: expected a data set"),
+        ({}, ConfigurationError, "the grid expects data, got none; give --data DIR"),
+    ],
+)
+def test_options_that_do_not_fit_are_clear_errors(
+    grid: Path, tmp_path: Path, options: dict[str, object], error: type[TreefoldError], message: str
+) -> None:
+    with pytest.raises(error) as problem:
+        sweep(grid, tmp_path / "out", **options)  # type: ignore[arg-type]
+    assert message in str(problem.value) and not (tmp_path / "out" / "runs").exists()
+
+
+def test_damaged_results_and_a_sweep_under_way_stop_everything_before_anything_runs(grid: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with only_sweep(out), pytest.raises(FileError, match=f"got one of process {os.getpid()}"):
+        sweep(grid, out, tiny.data_folder())
+    (out / "results.jsonl").write_text('{"version": 9}\n')
+    with pytest.raises(ForestFileError, match=r"results.jsonl, line 1: expected a result of version 1, got version 9"):
+        sweep(grid, out, tiny.data_folder())
+    assert (out / "results.jsonl").read_text() == '{"version": 9}\n' and not (out / "runs").exists()
