@@ -1,3 +1,4 @@
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,7 @@ def test_settings_survive_toml(tmp_path_factory: pytest.TempPathFactory, model: 
     settings = RunSettings(model=model, training=TrainingSettings(epochs=epochs, learning_rate=1e-3, patience=None))
     path = tmp_path_factory.mktemp("toml") / "config.toml"
     path.write_text(to_toml(settings), encoding="utf-8")
-    again = RunSettings.of(read_toml(path))
-    assert again.model == settings.model and again.training.epochs == epochs and again.training.learning_rate == 1e-3
+    assert RunSettings.of(read_toml(path)) == settings
 
 
 def test_a_misspelt_key_names_the_nearest_and_a_bad_value_says_what_is_expected() -> None:
@@ -63,3 +63,10 @@ def test_files_that_are_no_toml_are_refused(tmp_path: Path) -> None:
         read_toml(tmp_path / "x.toml")
     with pytest.raises(ConfigurationError, match="expected a file that can be read, got No such file"):
         read_toml(tmp_path / "absent.toml")
+
+
+def test_no_patience_is_none_again_after_a_file() -> None:
+    settings = RunSettings.of({"training": {"patience": None}})
+    assert settings.training.patience is None and TrainingSettings().patience == 10
+    assert RunSettings.of(tomllib.loads(to_toml(settings))) == settings
+    assert RunSettings.of({"training": {"patience": "none"}}) == settings

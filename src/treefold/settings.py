@@ -3,7 +3,8 @@
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
+from types import NoneType
+from typing import Any, Literal, Self, TypeVar, get_args
 
 from pydantic import (
     BaseModel,
@@ -14,6 +15,7 @@ from pydantic import (
     PositiveFloat,
     PositiveInt,
     ValidationError,
+    model_validator,
 )
 
 from treefold.errors import ConfigurationError, nearest
@@ -26,6 +28,15 @@ class Settings(BaseModel):
     """A group of settings; an unknown name is an error that names the nearest."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _none(cls, values: Any) -> Any:
+        """TOML has no null: the word none stands for it."""
+        if not isinstance(values, dict):
+            return values
+        free = {name for name, field in cls.model_fields.items() if NoneType in get_args(field.annotation)}
+        return {name: None if name in free and value == "none" else value for name, value in values.items()}
 
     @classmethod
     def of(cls, values: Mapping[str, Any], where: str = "settings") -> Self:
@@ -104,22 +115,27 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def to_toml(settings: Settings) -> str:
-    """Write settings as TOML, groups as tables; what is None is left out.
+    """Write settings as TOML, groups as tables; what is None is left out, or is the word none where that is no default.
 
     >>> print(to_toml(ModelSettings(rank=3)).splitlines()[1])
     state_size = 20
+    >>> to_toml(TrainingSettings(patience=None)).splitlines()[-4]
+    'patience = "none"'
     """
-    values = settings.model_dump()
-    lines = [
-        f"{name} = {_toml(value)}"
-        for name, value in values.items()
-        if not isinstance(value, dict) and value is not None
-    ]
-    for name, value in values.items():
-        if isinstance(value, dict):
-            lines += ["", f"[{name}]"]
-            lines += [f"{key} = {_toml(entry)}" for key, entry in value.items() if entry is not None]
+    groups = {name: value for name, value in settings if isinstance(value, Settings)}
+    lines = _entries(settings)
+    for name, group in groups.items():
+        lines += ["", f"[{name}]", *_entries(group)]
     return "\n".join(lines) + "\n"
+
+
+def _entries(settings: Settings) -> list[str]:
+    fields = type(settings).model_fields
+    return [
+        f"{name} = {_toml('none' if value is None else value)}"
+        for name, value in settings
+        if not isinstance(value, Settings) and (value is not None or fields[name].default is not None)
+    ]
 
 
 def with_changes(settings: Group, changes: Mapping[str, str]) -> Group:

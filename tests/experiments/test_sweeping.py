@@ -2,7 +2,7 @@ import dataclasses
 import os
 import signal
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -22,7 +22,7 @@ def done(out: Path, engine: Here, budget: Budget | None = None) -> Ending:
     return sweep(tiny.runs(), results, tiny.data_folder(), out, engine, budget or Budget(), told.append)
 
 
-def everything() -> list[object]:
+def everything() -> list[dict[str, Any]]:
     return sorted((tiny.expected(number) for number in range(4)), key=lambda line: str(line["key"]))
 
 

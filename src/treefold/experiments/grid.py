@@ -102,8 +102,8 @@ class Grid(Settings):
             name = ", ".join([where, *(f"{key} = {chosen[key]}" for key in varied)]) + ")"
             own = {key: value for key, value in chosen.items() if key in ModelSettings.model_fields}
             rest = {key: value for key, value in chosen.items() if key not in own}
-            model = ModelSettings.of(_with_none({**self.model, **own}), name)
-            training = TrainingSettings.of(_with_none({"threads": 1, **self.training, **rest}), name)
+            model = ModelSettings.of({**self.model, **own}, name)
+            training = TrainingSettings.of({"threads": 1, **self.training, **rest}, name)
             if model.aggregator in _RANKED and model.rank is None:
                 raise ConfigurationError(f"{name}: expected a rank for aggregator = {model.aggregator!r}, got none.")
             yield Configuration(name, kind, model, training)
@@ -116,8 +116,8 @@ def read_grid(path: Path) -> Grid:
         raise ConfigurationError(f"{path}: [training]: expected no seed, got one; list seeds at the top of the grid.")
     if len(set(grid.seeds)) < len(grid.seeds):
         raise ConfigurationError(f"{path}: seeds: expected every seed once, got {list(grid.seeds)}.")
-    ModelSettings.of(_with_none(grid.model), f"{path}: [model]")
-    TrainingSettings.of(_with_none(grid.training), f"{path}: [training]")
+    ModelSettings.of(grid.model, f"{path}: [model]")
+    TrainingSettings.of(grid.training, f"{path}: [training]")
     source = grid.data
     if source.make and source.path:
         raise ConfigurationError(f"{path}: [data]: expected `make` or `path`, got both; keep one of them.")
@@ -131,8 +131,3 @@ def _alternatives(name: str, value: Any) -> list[Any]:
     if name in _LISTS:
         return value if isinstance(value, list) and value and all(isinstance(each, list) for each in value) else [value]
     return value if isinstance(value, list) else [value]
-
-
-def _with_none(values: Mapping[str, Any]) -> dict[str, Any]:
-    """TOML has no null: the word none stands for it, as in ``--set patience=none``."""
-    return {name: None if value == "none" else value for name, value in values.items()}

@@ -64,21 +64,16 @@ class Tally:
     def seconds_left(self) -> float:
         """Return the estimated time to the end: by finished runs, the epochs of those under way, and costs."""
         finished = list(self._results.results.values())
-        each = [self._left(run, estimated_seconds(run, finished, self._runs)) for run in self.left.values()]
+        each = [self._left(run, estimated_seconds(run, finished, self._runs)) for run in list(self.left.values())]
         return max(sum(each) / max(self._workers, 1), max(each, default=0.0))
 
     def _left(self, run: Run, whole: float) -> float:
         under_way = self.running.get(run.key)
-        if under_way is None:
-            return whole
-        done = under_way.epochs_done
-        here = done - (under_way.first or 0.0)
-        if here <= 0:
+        here = 0.0 if under_way is None else under_way.epochs_done - (under_way.first or 0.0)
+        if under_way is None or here <= 0:
             return whole
         pace = (time.monotonic() - under_way.since) / here
-        per_epoch = whole / run.settings.training.epochs
-        epochs = whole / per_epoch if per_epoch else 0.0
-        return max(0.0, epochs - done) * pace
+        return max(0.0, run.settings.training.epochs - under_way.epochs_done) * pace
 
 
 def duration(seconds: float) -> str:
