@@ -19,7 +19,7 @@ ORDER = [
     ["functional", "decompositions"],
     ["symmetric"],
     ["aggregators"],
-    ["cells", "labels", "paper", "settings"],
+    ["cells", "labels", "paper", "settings", "flat"],
     ["kernels"],
     ["encoder"],
     ["models"],

@@ -1,13 +1,14 @@
-"""The schedule of a set of trees: which nodes can be computed together, and where their children stand.
+"""The nodes of a set of trees, and their schedule: which nodes can be computed together, and where their children stand.
 
 Nodes are scheduled by depth, deepest first. All children of the nodes at depth d then stand at depth d+1, so that a level
 needs the states of one other level only: a chain costs time and memory linear in its nodes. The children of a level are padded
 to its widest node.
 """
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
 import numpy.typing as npt
@@ -35,52 +36,25 @@ class Level:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Batch:
-    """The nodes of B trees in schedule order: by depth, deepest first; equal labels of a level stand together.
+class Schedule:
+    """The nodes of a batch by depth, deepest first; equal labels of a level stand together.
 
-    - ``labels`` (N,): codes as in `Forest`, and ``vectors`` (V, M), the table of the batch's vector labels;
-    - ``level_sizes``: the number of nodes at each depth, deepest first; ``levels()`` walks them;
-    - ``places`` (N,): for each node in the forest's order (tree after tree, post-order), its place in the schedule;
-    - ``roots`` (B,): the places of the roots;
-    - ``slots_used`` (N,): how many child slots a node needs, up to its last present child.
-
-    >>> from treefold import Forest
-    >>> batch = Forest(["(MIN 2 _ (MAX 1 3))", "7"]).batch()
-    >>> [batch.vocabulary[code] for code in batch.labels], batch.roots.tolist()
-    (['1', '3', '2', 'MAX', '7', 'MIN'], [5, 4])
-    >>> [level.children.tolist() for level in batch.levels()]
-    [[[], []], [[0, 0], [1, 2]], [[0, 0, 0], [1, 0, 2]]]
+    ``order`` (N,) are the batch's nodes in that order, ``places`` (N,) the place of each node in it; ``level_sizes`` the number
+    of nodes at each depth, deepest first.
     """
 
-    vocabulary: Vocabulary
-    labels: Ints
-    vectors: npt.NDArray[np.float64]
+    order: Ints
+    places: Ints
     level_sizes: Ints
     level_widths: Ints
-    places: Ints
-    roots: Ints
     flat_children: Ints
     parents: Ints
     slots: Ints
-    slots_used: Ints
-
-    @property
-    def node_count(self) -> int:
-        """The number of nodes, N."""
-        return len(self.labels)
 
     @property
     def width(self) -> int:
         """The greatest number of child slots in use; absent children behind the last present one do not count."""
         return int(self.level_widths.max())
-
-    def __len__(self) -> int:
-        return len(self.roots)
-
-    def tree_of(self, place: int) -> int:
-        """Return which tree of the batch the node at a place of the schedule belongs to."""
-        in_forest = int(np.flatnonzero(self.places == place)[0])
-        return int(np.searchsorted(np.flatnonzero(np.isin(self.places, self.roots)), in_forest))
 
     def levels(self) -> Iterator[Level]:
         """Walk the levels, deepest first."""
@@ -93,58 +67,72 @@ class Batch:
             child_start += size * width
 
 
-def schedule(
-    *,
-    labels: npt.NDArray[Any],
-    parents: npt.NDArray[Any],
-    slots: npt.NDArray[Any],
-    depths: npt.NDArray[Any],
-    sizes: Ints,
-    vectors: npt.NDArray[np.float64],
-    vocabulary: Vocabulary,
-) -> Batch:
-    """Schedule the nodes of trees that are laid out as in a forest, one after the other, ``sizes`` (B,) nodes each."""
-    count = len(labels)
-    ends = np.cumsum(sizes)
-    depths = depths.astype(np.int64)
-    deepest = int(depths.max())
-    order = np.lexsort((labels, -depths))
-    places = np.empty(count, np.int64)
-    places[order] = np.arange(count)
+@final
+@dataclass(frozen=True)
+class Batch:
+    """The nodes of B trees in the forest's order: tree after tree, post-order.
 
-    level_sizes = np.bincount(depths, minlength=deepest + 1)[::-1]
-    level_starts = np.cumsum(level_sizes) - level_sizes
-    levels = deepest - depths[order]
-    slots = slots[order].astype(np.int64)
-    # The roots, and only they, are at depth 0: they are the last level, the other nodes are the first `inner` ones.
-    inner = count - len(sizes)
-    parent_rows = np.zeros(count, np.int64)
-    in_forest = (parents + np.repeat(ends - sizes, sizes))[order[:inner]]
-    parent_rows[:inner] = places[in_forest] - level_starts[levels[:inner] + 1] + 1
-    slots[inner:] = 0
+    - ``labels`` (N,): codes as in `Forest`, and ``vectors`` (V, M), the table of the batch's vector labels;
+    - ``parents`` (N,): the row of the parent, -1 at the roots; ``slots`` (N,): which child of it a node is;
+    - ``roots`` (B,): the rows of the roots;
+    - ``schedule``: the order by levels, made when it is first asked for.
 
-    level_widths = np.zeros(deepest + 1, np.int64)
-    if inner:
-        level_widths[1:] = np.maximum.reduceat(slots[:inner], level_starts[:-1]) + 1
-    block_sizes = level_sizes * level_widths
-    block_starts = np.cumsum(block_sizes) - block_sizes
-    flat_children = np.zeros(int(block_sizes.sum()), np.int64)
-    above = levels[:inner] + 1
-    slot_of_parent = block_starts[above] + (parent_rows[:inner] - 1) * level_widths[above] + slots[:inner]
-    flat_children[slot_of_parent] = np.arange(1, inner + 1) - level_starts[levels[:inner]]
-    slots_used = np.zeros(count, np.int64)
-    np.maximum.at(slots_used, parent_rows[:inner] - 1 + level_starts[above], slots[:inner] + 1)
+    >>> from treefold import Forest
+    >>> batch = Forest(["(MIN 2 _ (MAX 1 3))", "7"]).batch()
+    >>> batch.parents.tolist(), batch.slots.tolist(), batch.roots.tolist()
+    ([4, 3, 3, 4, -1, -1], [0, 0, 1, 2, 0, 0], [4, 5])
+    >>> [batch.vocabulary[code] for code in batch.labels[batch.schedule.order]]
+    ['1', '3', '2', 'MAX', '7', 'MIN']
+    >>> [level.children.tolist() for level in batch.schedule.levels()]
+    [[[], []], [[0, 0], [1, 2]], [[0, 0, 0], [1, 0, 2]]]
+    """
 
-    return Batch(
-        vocabulary=vocabulary,
-        labels=labels[order].astype(np.int64),
-        vectors=vectors,
-        level_sizes=level_sizes,
-        level_widths=level_widths,
-        places=places,
-        roots=places[ends - 1],
-        flat_children=flat_children,
-        parents=parent_rows,
-        slots=slots,
-        slots_used=slots_used,
-    )
+    vocabulary: Vocabulary
+    labels: Ints
+    vectors: npt.NDArray[np.float64]
+    parents: Ints
+    slots: Ints
+    depths: Ints
+    roots: Ints
+
+    @property
+    def node_count(self) -> int:
+        """The number of nodes, N."""
+        return len(self.labels)
+
+    def __len__(self) -> int:
+        return len(self.roots)
+
+    def tree_of(self, node: int) -> int:
+        """Return which tree of the batch a node belongs to."""
+        return int(np.searchsorted(self.roots, node))
+
+    @functools.cached_property
+    def schedule(self) -> Schedule:
+        """The order by levels."""
+        count, trees = self.node_count, len(self)
+        deepest = int(self.depths.max())
+        order = np.lexsort((self.labels, -self.depths))
+        places = np.empty(count, np.int64)
+        places[order] = np.arange(count)
+
+        level_sizes = np.bincount(self.depths, minlength=deepest + 1)[::-1]
+        level_starts = np.cumsum(level_sizes) - level_sizes
+        levels = deepest - self.depths[order]
+        slots = self.slots[order]
+        # The roots, and only they, are at depth 0: they are the last level, the other nodes are the first `inner` ones.
+        inner = count - trees
+        parents = np.zeros(count, np.int64)
+        parents[:inner] = places[self.parents[order[:inner]]] - level_starts[levels[:inner] + 1] + 1
+        slots[inner:] = 0
+
+        level_widths = np.zeros(deepest + 1, np.int64)
+        if inner:
+            level_widths[1:] = np.maximum.reduceat(slots[:inner], level_starts[:-1]) + 1
+        block_sizes = level_sizes * level_widths
+        block_starts = np.cumsum(block_sizes) - block_sizes
+        flat_children = np.zeros(int(block_sizes.sum()), np.int64)
+        above = levels[:inner] + 1
+        slot_of_parent = block_starts[above] + (parents[:inner] - 1) * level_widths[above] + slots[:inner]
+        flat_children[slot_of_parent] = np.arange(1, inner + 1) - level_starts[levels[:inner]]
+        return Schedule(order, places, level_sizes, level_widths, flat_children, parents, slots)

@@ -8,11 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from treefold.batch import Batch, Ints
+from treefold.batch import Batch, Ints, Schedule
 from treefold.cells import Cell, LeafLSTM, LeafRNN, PerLabel
 from treefold.errors import ConfigurationError, TreeError, require_choice
+from treefold.flat import Arrangement
 from treefold.forest import Forest
-from treefold.kernels import fold_up_fused, is_worth_it, why_not
+from treefold.kernels import arrangement_of, fold_up_fused, is_worth_it, why_not
 from treefold.labels import Embedding, LabelEncoder, Numeric, OneHot, Thermometer
 from treefold.vocabulary import Vocabulary
 
@@ -23,25 +24,43 @@ Backend = Literal["auto", "torch", "fused"]
 
 @final
 @dataclass(frozen=True)
+class Memories:
+    """What one pass computed: memories (R, S) in blocks, one behind the other, and ``rows`` (N,), which of them is a node's."""
+
+    blocks: list[Tensor]
+    rows: Ints
+
+    def of(self, nodes: Ints) -> Tensor:
+        """Return the memories of some nodes, (n, S)."""
+        rows, last = self.rows[nodes], self.blocks[-1]
+        before = sum(map(len, self.blocks)) - len(last)
+        if rows.min(initial=0) >= before:  # no need to join the blocks
+            return last.index_select(0, torch.from_numpy(rows - before).to(last.device))
+        return torch.cat(self.blocks).index_select(0, torch.from_numpy(rows).to(last.device))
+
+
+@final
+@dataclass(frozen=True)
 class Encoding:
     """The states of a batch; with both directions, the upward and the downward state one behind the other."""
 
-    levels: list[list[Tensor]]  # for each direction, the memories (n, S) of each level, in the order of the schedule
+    passes: list[Memories]
     state_size: int
     batch: Batch
 
     @property
     def nodes(self) -> Tensor:
         """The states of all nodes, (N, C), in the forest's order: tree after tree, post-order."""
-        places = torch.from_numpy(self.batch.places).to(self.levels[0][0].device)
-        return torch.cat([torch.cat(levels)[places, : self.state_size] for levels in self.levels], dim=1)
+        return self._states(np.arange(self.batch.node_count))
 
     @property
     def roots(self) -> Tensor:
         """The states of the roots, (B, C)."""
-        last = self.batch.node_count - len(self.batch)  # the roots are the last level
-        places = torch.from_numpy(self.batch.roots - last).to(self.levels[0][0].device)
-        return torch.cat([levels[-1][places, : self.state_size] for levels in self.levels], dim=1)
+        return self._states(self.batch.roots)
+
+    def _states(self, nodes: Ints) -> Tensor:
+        states = [memories.of(nodes)[:, : self.state_size] for memories in self.passes]
+        return states[0] if len(states) == 1 else torch.cat(states, dim=1)
 
 
 @final
@@ -56,7 +75,8 @@ class TreeEncoder(nn.Module):
     knows the labels of ``vocabulary``, and takes batches of any forest that has no others.
 
     ``backend`` says how the upward pass runs, with the same meaning: ``torch``, level by level on any device; ``fused``, by
-    compiled kernels on the CPU, a whole batch in one call; ``auto``, whichever is faster. The attribute may be set later.
+    compiled kernels on the CPU, a whole batch in one call; ``auto``, whichever is faster. In the fused way equal subtrees of a
+    batch are computed once, unless ``share_subtrees`` is off. Both attributes may be set later.
 
     >>> from treefold import Forest, OneHot, TreeLSTM
     >>> forest = Forest(["(and (not a) b)", "c"])
@@ -74,11 +94,13 @@ class TreeEncoder(nn.Module):
         direction: Direction = "up",
         down_cell: Cell | None = None,
         backend: Backend = "auto",
+        share_subtrees: bool = True,
     ) -> None:
         super().__init__()
         require_choice("TreeEncoder", "direction", direction, ["up", "down", "both"])
         require_choice("TreeEncoder", "backend", backend, ["auto", "torch", "fused"])
         self.backend: Backend = backend
+        self.share_subtrees = share_subtrees
         if not isinstance(cell, Cell) or not (labels is None or isinstance(labels, LabelEncoder)):
             raise ConfigurationError(
                 f"TreeEncoder expects a cell and a label encoder such as OneHot(names), got {type(cell).__name__} and "
@@ -121,20 +143,30 @@ class TreeEncoder(nn.Module):
         for name in self.cells:
             _check_arity(self._cell(name), batch, operators, name)
         reference = next(self.parameters())
-        levels: list[list[Tensor]] = []
+        passes: list[Memories] = []
         if self._runs_fused(batch, reference):
             vectors, rows = self._label_rows(batch, operators, codes, reference)
-            memories = fold_up_fused(self._cell("up"), batch, operators, rows, vectors)
-            levels.append(
-                list(torch.split(memories, [batch.node_count - len(batch), len(batch)]))
-            )  # the roots are last
-        if len(levels) < len(self.cells):
+            # Where all leaves have vectors of their own, hardly two subtrees are equal.
+            share = self.share_subtrees and not (vectors is not None and len(vectors) == len(batch.vectors) > 0)
+            folded = fold_up_fused(self._cell("up"), batch, operators, rows, vectors, share=share)
+            passes.append(Memories([folded.memories], folded.unit_of))
+        if len(passes) < len(self.cells):
+            schedule = batch.schedule
+            operators, codes = operators[schedule.order], codes[schedule.order]
             operator = torch.from_numpy(operators).to(reference.device)
             label = self._label_vectors(batch, operators, codes, reference)
-            passes = {"up": _fold_up, "down": _fold_down}
-            for name in list(self.cells)[len(levels) :]:
-                levels.append(passes[name](self._cell(name), batch, label, operator, reference))
-        return Encoding(levels, self.state_size, batch)
+            folds = {"up": _fold_up, "down": _fold_down}
+            for name in list(self.cells)[len(passes) :]:
+                blocks = folds[name](self._cell(name), schedule, label, operator, reference)
+                passes.append(Memories(blocks, schedule.places))
+        return Encoding(passes, self.state_size, batch)
+
+    def arrangement(self) -> Arrangement | None:
+        """Say how the parameters should stand in one tensor, for `FlatParameters`; None where it does not matter."""
+        if self.backend == "torch" or "up" not in self.cells:
+            return None
+        cell = self._cell("up")
+        return None if why_not(cell, next(cell.parameters())) else arrangement_of(cell)
 
     def _runs_fused(self, batch: Batch, reference: Tensor) -> bool:
         """Say whether the upward pass goes through the fused kernels; raise where it must and cannot."""
@@ -159,14 +191,16 @@ class TreeEncoder(nn.Module):
         if self.labels is None:
             return None, np.full(batch.node_count, -1)
         sees = operators == len(self.operators)
-        vectors, rows = torch.tensor(batch.vectors, dtype=like.dtype, device=like.device), np.full(batch.node_count, -1)
+        rows = np.where(sees, codes, -1)
+        is_table = isinstance(self.labels, (OneHot, Thermometer, Embedding)) and not len(batch.vectors)
+        if is_table and len(self.labels.names) <= batch.node_count:
+            return self.labels.table, rows
         chosen = codes[sees]
-        if isinstance(self.labels, (OneHot, Thermometer, Embedding)) and chosen.min(initial=0) >= 0:
-            if len(self.labels.names) <= batch.node_count:
-                return self.labels.table, np.where(sees, codes, rows)
+        if is_table:
             chosen, rows[sees] = np.unique(chosen, return_inverse=True)  # a few rows of a large table
         else:
             rows[sees] = np.arange(len(chosen))
+        vectors = torch.tensor(batch.vectors, dtype=like.dtype, device=like.device)
         return self.labels(torch.from_numpy(chosen).to(like.device), vectors), rows
 
     def _cell(self, name: str) -> Cell:
@@ -213,11 +247,13 @@ class TreeEncoder(nn.Module):
         )
 
 
-def _fold_up(cell: Cell, batch: Batch, label: Tensor | None, operator: Tensor, like: Tensor) -> list[Tensor]:
+def _fold_up(cell: Cell, schedule: Schedule, label: Tensor | None, operator: Tensor, like: Tensor) -> list[Tensor]:
     """Compute memories from the deepest level to the roots."""
     memory = like.new_zeros(0, cell.memory_size)
     memories = []
-    for level, x, kind in zip(batch.levels(), _by_level(label, batch), _by_level(operator, batch), strict=True):
+    for level, x, kind in zip(
+        schedule.levels(), _by_level(label, schedule), _by_level(operator, schedule), strict=True
+    ):
         rows = torch.from_numpy(level.children).to(like.device)  # (n, W); row 0 is the absent child
         below = nn.functional.pad(memory, (0, 0, 1, 0))
         children = below.index_select(0, rows.flatten()).view(*rows.shape, cell.memory_size)
@@ -226,11 +262,11 @@ def _fold_up(cell: Cell, batch: Batch, label: Tensor | None, operator: Tensor, l
     return memories
 
 
-def _fold_down(cell: Cell, batch: Batch, label: Tensor | None, operator: Tensor, like: Tensor) -> list[Tensor]:
+def _fold_down(cell: Cell, schedule: Schedule, label: Tensor | None, operator: Tensor, like: Tensor) -> list[Tensor]:
     """Compute memories from the roots to the deepest level."""
     memory = like.new_zeros(0, cell.memory_size)
     memories = []
-    steps = list(zip(batch.levels(), _by_level(label, batch), _by_level(operator, batch), strict=True))
+    steps = list(zip(schedule.levels(), _by_level(label, schedule), _by_level(operator, schedule), strict=True))
     for level, x, kind in reversed(steps):
         above = nn.functional.pad(memory, (0, 0, 1, 0))
         parent = above.index_select(0, torch.from_numpy(level.parents).to(like.device)).unsqueeze(1)  # (n, 1, S)
@@ -247,26 +283,28 @@ def _one_slot(cell: Cell) -> bool:
     return cell.takes_any_number or cell.arity == 1
 
 
-def _by_level(values: Tensor | None, batch: Batch) -> list[Tensor] | list[None]:
+def _by_level(values: Tensor | None, schedule: Schedule) -> list[Tensor] | list[None]:
     # Split once instead of slicing at each level: the gradient of a slice is as long as the whole.
-    return [None] * len(batch.level_sizes) if values is None else list(torch.split(values, batch.level_sizes.tolist()))
+    sizes = schedule.level_sizes.tolist()
+    return [None] * len(sizes) if values is None else list(torch.split(values, sizes))
 
 
 def _check_arity(cell: Cell, batch: Batch, operators: Ints, direction: str) -> None:
     """Raise where a node needs more slots than its cell has: up, for its children; down, for its place among its siblings."""
     if direction == "down" and _one_slot(cell):
         return
-    needed = batch.slots_used if direction == "up" else batch.slots + 1
     limits = [cell.arity_of(operator) for operator in range(len(cell.operators) + 1)]
-    allowed = np.array([np.iinfo(np.int64).max if limit is None else limit for limit in limits])[operators]
-    wide = np.flatnonzero(needed > allowed)
+    allowed = np.array([np.iinfo(np.int64).max if limit is None else limit for limit in limits])
+    holders = batch.parents if direction == "up" else np.arange(batch.node_count)  # whose cell must have the slot
+    wide = np.flatnonzero((batch.slots >= allowed[operators[holders]]) & (batch.parents >= 0))
     if not len(wide):
         return
-    place = int(wide[0])
+    place = int(holders[wide].min())
+    needed = int(batch.slots[wide[holders[wide] == place]].max()) + 1
     code = int(batch.labels[place])
     name = repr(batch.vocabulary[code]) if code >= 0 else "with a vector label"
     has = "has {} children" if direction == "up" else "is child {} of its parent"
-    node = f"tree {batch.tree_of(place)} of the batch: node {name} {has.format(needed[place])}"
+    node = f"tree {batch.tree_of(place)} of the batch: node {name} {has.format(needed)}"
     if limits[int(operators[place])] == 0 and cell.operators:
         raise TreeError(
             f"{node}, but is no operator of PerLabel, which knows {', '.join(map(repr, cell.operators))}; "

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from treefold.encoder import Encoding
+from treefold.encoder import Encoding, Memories
 from treefold.errors import ConfigurationError, require_positive
 from treefold.forest import Forest
 from treefold.models import TreeModel
@@ -188,7 +188,8 @@ def _answering(model: TreeModel) -> Iterator[TreeModel]:
 
 def _as_roots(states: Tensor) -> Encoding:
     """Present states (N, C) to a head as those of N trees of one node, so that it answers about each."""
-    return Encoding([[states]], states.shape[1], Forest(["node"]).batch(np.zeros(len(states), np.int64)))
+    batch = Forest(["node"]).batch(np.zeros(len(states), np.int64))
+    return Encoding([Memories([states], np.arange(len(states)))], states.shape[1], batch)
 
 
 def _normalised(saved: SavedModel, outputs: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from typing import Any, Final, Self, cast, final, overload
 import numpy as np
 import numpy.typing as npt
 
-from treefold.batch import Batch, schedule
+from treefold.batch import Batch
 from treefold.columns import Array, read_columns, write_columns
 from treefold.errors import ForestFileError, ParseError, TreeError, TreeIndexError
 from treefold.tree import Label, Tree
@@ -141,9 +141,9 @@ class Forest:
         return Forest._of(columns, vocabulary)
 
     def batch(self, indices: "slice | Sequence[int] | npt.NDArray[np.integer] | None" = None) -> Batch:
-        """Return the schedule of the chosen trees (all, when none are named): see `Batch`.
+        """Return the nodes of the chosen trees (all, when none are named), ready to be scheduled: see `Batch`.
 
-        >>> Forest(["(MIN 2 (MAX 1 3))", "7"]).batch([1, 0]).level_sizes.tolist()  # deepest level first
+        >>> Forest(["(MIN 2 (MAX 1 3))", "7"]).batch([1, 0]).schedule.level_sizes.tolist()  # deepest level first
         [2, 2, 2]
         """
         chosen = self._indices(slice(None) if indices is None else indices)
@@ -151,14 +151,17 @@ class Forest:
             raise TreeError("a batch expects at least one tree, got none; skip empty batches.")
         rows, sizes = self._rows(chosen)
         labels, vectors = _own_vectors(self.labels[rows], self.vectors)
-        return schedule(
-            labels=labels,
-            parents=self.parents[rows],
-            slots=self.slots[rows],
-            depths=self.depths[rows],
-            sizes=sizes,
-            vectors=vectors,
+        roots = np.cumsum(sizes) - 1
+        parents = np.add(np.repeat(roots + 1 - sizes, sizes), self.parents[rows], dtype=np.int64)
+        parents[roots] = -1
+        return Batch(
             vocabulary=self.vocabulary,
+            labels=labels.astype(np.int64),
+            vectors=vectors,
+            parents=parents,
+            slots=self.slots[rows].astype(np.int64),
+            depths=self.depths[rows].astype(np.int64),
+            roots=roots,
         )
 
     def node_rows(self, indices: "slice | Sequence[int] | npt.NDArray[np.integer]") -> npt.NDArray[np.int64]:

@@ -15,6 +15,7 @@ from treefold.cells import Cell
 from treefold.encoder import Encoding, TreeEncoder
 from treefold.errors import ConfigurationError, TreeError, require_choice, require_positive
 from treefold.forest import Forest
+from treefold.functional import homogenise
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -116,9 +117,10 @@ class PairClassifier(Head):
         roots = encoding.roots
         if len(roots) % 2:
             raise TreeError(f"pairs expect an even number of trees, left ones then right ones, got {len(roots)}.")
-        pairs = roots.view(2, -1, roots.shape[1]).transpose(0, 1)  # (P, 2, C)
-        compared = nn.functional.leaky_relu(self.comparison(self.dropout(pairs)), negative_slope=0.01)
-        logits: Tensor = self.scores(compared)
+        left, right = homogenise(self.dropout(roots)).chunk(2)  # (P, C+1) each
+        carry = (left @ self.comparison.tensor.flatten(1)).view(*right.shape, -1)  # (P, C+1, H)
+        compared = torch.bmm(right.unsqueeze(1), carry).squeeze(1)  # (P, H)
+        logits: Tensor = self.scores(nn.functional.leaky_relu(compared, negative_slope=0.01))
         return logits
 
 

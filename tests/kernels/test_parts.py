@@ -9,9 +9,10 @@ import torch
 
 from treefold import Forest, LeafLSTM, PerLabel, TreeLSTM
 from treefold.aggregators import AGGREGATORS
+from treefold.flat import FlatParameters
 from treefold.kernels.compiled import planner
 from treefold.kernels.layout import layout_of
-from treefold.kernels.plan import make_plan, parts_of_trees
+from treefold.kernels.plan import make_plan
 from treefold.kernels.tables import FROM, IS_EDGES, MASK, OPERATOR, PRESENT, TO, Plan
 
 
@@ -24,14 +25,16 @@ def listops_like(aggregator: str, *, shared: bool = False) -> PerLabel:
     return PerLabel(cells, leaf=LeafLSTM(label_size=2, state_size=3))
 
 
-def plan_of(forest: Forest, aggregator: str, *, parts: int = 1, part: int = 0) -> Plan:
+def plan_of(forest: Forest, aggregator: str, *, share: bool = True, trees: slice = slice(None)) -> Plan:
     batch = forest.batch()
     kinds = {"f": 0, "g": 1}
     operators = np.array([kinds.get(forest.vocabulary[code], 2) for code in batch.labels])
     rows = np.where(operators == 2, batch.labels, -1)
-    part_of = parts_of_trees(batch.level_sizes, batch.parents, batch.roots, parts)
     tables = layout_of(listops_like(aggregator)).tables
-    return make_plan(batch.flat_children, batch.level_sizes, batch.level_widths, part_of, part, operators, rows, tables)
+    chosen = range(len(batch))[trees]
+    start, stop = int(forest.offsets[chosen[0]]), int(forest.offsets[chosen[-1] + 1])
+    part = slice(start, stop)
+    return make_plan(batch.parents[part], batch.slots[part], start, operators[part], rows[part], tables, share)
 
 
 def test_equal_subtrees_are_one_unit_and_equal_edges_are_one_edge() -> None:
@@ -66,11 +69,51 @@ def test_units_are_grouped_by_operator_and_by_the_slots_that_have_a_child() -> N
     assert found == {(0, 0b101, 2), (0, 0b011, 2), (1, 0b1, 1), (2, 0, 0)}
 
 
-def test_trees_are_dealt_out_in_parts() -> None:
-    forest = Forest(["(f a b)", "b", "(g a)", "(g b)"])
-    halves = [plan_of(forest, "sum", parts=2, part=part).unit_of >= 0 for part in (0, 1)]
-    assert np.array_equal(halves[0], ~halves[1])
-    assert [int(half.sum()) for half in halves] == [4, 4]
+def test_without_sharing_each_node_is_a_unit_of_its_own() -> None:
+    plan = plan_of(Forest(["(f (g a b) (g a b) a)", "(g a b)", "a"]), "tucker", share=False)
+    assert sorted(plan.unit_of.tolist()) == list(range(12)) and len(plan.edge_unit) == 9
+    assert len(plan.label_row) == 2  # the linear images of labels stay shared
+
+
+def test_the_plan_of_some_trees_is_that_of_the_same_trees_alone() -> None:
+    forest = Forest(["(f a b)", "b", "(g a (g b))", "(g b)"])
+    some, alone = plan_of(forest, "sum", trees=slice(1, 3)), plan_of(forest[1:3], "sum")
+    for name in Plan._fields:
+        assert np.array_equal(getattr(some, name), getattr(alone, name)), name
+
+
+def test_children_stand_in_the_order_of_their_slots_however_they_are_stored() -> None:
+    """Two siblings (a in slot 1, b in slot 0) stored the wrong way round, below a root."""
+    tables = layout_of(listops_like("tensor-train")).tables
+    parents, slots = np.array([2, 2, -1]), np.array([1, 0, 0])
+    plan = make_plan(parents, slots, 0, np.array([2, 2, 0]), np.array([0, 1, -1]), tables, True)
+    root = plan.unit_of[2]
+    children = slice(plan.children[root], plan.children[root + 1])
+    assert plan.child_slot[children].tolist() == [0, 1]
+    assert plan.child_unit[children].tolist() == [plan.unit_of[1], plan.unit_of[0]]
+
+
+@pytest.mark.parametrize("aggregator", AGGREGATORS)
+@pytest.mark.parametrize("shared", [False, True])
+def test_arranged_parameters_stand_as_they_would_be_packed(aggregator: str, shared: bool) -> None:
+    cell = listops_like(aggregator, shared=shared)
+    layout = layout_of(cell)
+    packed = layout.pack(layout.parameters).values.copy()
+    arrangement = layout.arrangement()
+    if aggregator == "tensor-train" and not shared:
+        assert arrangement is None  # the forget gates' weights stand in two places
+        return
+    flat = FlatParameters(cell, arrangement)
+    assert np.array_equal(flat.values.detach().numpy()[: flat.arranged], packed)
+    flat.gradient.fill_(3)
+    flat.settle_gradient()
+    flat.values.data.mul_(0.5)
+    flat.settle_values()
+    for parameter in cell.parameters():
+        assert parameter.grad is not None and bool((parameter.grad == 3).all())
+    assert int((flat.gradient == 3).sum()) == sum(parameter.numel() for parameter in cell.parameters())
+    constant = (flat.gradient == 0).numpy()
+    assert np.array_equal(flat.values.detach().numpy()[constant], packed[constant[: len(packed)]])
 
 
 @pytest.mark.parametrize("aggregator", AGGREGATORS)

@@ -11,10 +11,11 @@ from treefold import Forest, TreeModel
 from treefold.building import build_model, facts_of, resolve
 from treefold.datasets import build
 from treefold.errors import TrainingError
+from treefold.flat import FlatParameters
 from treefold.settings import ModelSettings, Task, TrainingSettings
 from treefold.training import Examples, Progress, fit
 from treefold.training.examples import Score, by_nodes, deal, outputs_of
-from treefold.training.loop import FlatParameters, Trainer, _rate_factor
+from treefold.training.loop import Trainer, _rate_factor
 
 DATA = build.make_listops(120, seed=0)
 

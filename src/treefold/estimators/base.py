@@ -157,7 +157,7 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
             train, held_out = hold_out(numbers, classes, self.validation_fraction, seed)
             trainer = Trainer(saved.model, examples, train, held_out, saved.settings.training)
             result = trainer.run(_Talking(self._name) if self.verbose else Silent())
-        _own_storage(saved.model)
+            trainer.flat.release()
         self.saved_, self.history_, self.n_iter_ = saved, result.history, result.epochs
         return self
 
@@ -251,13 +251,6 @@ class _Talking:
         names = ("loss", "accuracy", "validation_loss", "validation_score")
         parts = [f"{name.replace('_', ' ')} {metrics[name]:.4f}" for name in names if name in metrics]
         sys.stderr.write(f"{self.name}: epoch {metrics['epoch']}  {'  '.join(parts)}\n")
-
-
-def _own_storage(model: TreeModel) -> None:
-    """Give each parameter storage of its own again: pickled, a view would bring the whole along."""
-    for parameter in model.parameters():
-        parameter.data = parameter.data.clone()
-        parameter.grad = None
 
 
 @contextlib.contextmanager

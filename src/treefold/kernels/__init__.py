@@ -2,9 +2,9 @@
 
 `compiled` knows numba · `tables` names what the kernels are handed · `layout` puts a cell's parameters into one flat array ·
 `plan` finds equal subtrees and the order of the work · `linear`, `chains`, `cores`, `symmetric` are the mathematics ·
-`passes` is the loop over a batch · `dispatch` decides, and is what autograd sees.
+`passes` is the loop over a batch · `dispatch` decides, and is what autograd sees · `optimisers` are steps over a flat tensor.
 """
 
-from treefold.kernels.dispatch import fold_up_fused, is_worth_it, why_not
+from treefold.kernels.dispatch import arrangement_of, fold_up_fused, is_worth_it, why_not
 
-__all__ = ["fold_up_fused", "is_worth_it", "why_not"]
+__all__ = ["arrangement_of", "fold_up_fused", "is_worth_it", "why_not"]

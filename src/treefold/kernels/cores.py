@@ -10,7 +10,7 @@ copied together once for all units of a batch that have children in the same slo
 import numpy as np
 
 from treefold.kernels.compiled import inlined, inner
-from treefold.kernels.linear import affine, affine_backward, copy
+from treefold.kernels.linear import affine, affine_inputs_backward, affine_weights_backward, copy
 from treefold.kernels.scratch import BLOCK, Scratch
 from treefold.kernels.tables import (
     CORE,
@@ -225,12 +225,14 @@ def dense_backward(
     delta: Floats,
     gradients: Gradients,
 ) -> None:
-    """Add the gradients of `dense_forward` for those of its outputs, ``delta``."""
+    """Add the gradients of the inputs of `dense_forward` for those of its outputs, ``delta``; keep those of the carries."""
     operator = weights.operators[group[OPERATOR]]
     rank, width, zero = operator[RANK], group[RIGHT] * operator[RANK], int(np.int64(0))
     for first in range(start, stop, BLOCK):
         count = min(BLOCK, stop - first)
-        carry = states.carry[plan.carry_of[first] : plan.carry_of[first + count]].reshape(count, weights.gates * width)
+        begin, end = plan.carry_of[first], plan.carry_of[first + count]
+        carry = states.carry[begin:end].reshape(count, weights.gates * width)
+        d_carry = gradients.carry[begin:end].reshape(count, weights.gates * width)
         for gate in range(weights.gates):
             for b in range(count):
                 modes = gather_inputs(weights, plan, states, labels, scratch, first + b, operator, gate)
@@ -238,20 +240,17 @@ def dense_backward(
                 outer(scratch.vectors, scratch.sizes, zero, middle, scratch.left[b])
                 outer(scratch.vectors, scratch.sizes, middle, modes, scratch.right[b])
                 line, source = carry[b], delta[first + b, gate * rank : (gate + 1) * rank]
-                d_line, d_left = scratch.d_carry[b], scratch.d_left[b]
+                d_line, d_left = d_carry[b], scratch.d_left[b]
                 for j in range(group[RIGHT]):
                     factor, base, total = scratch.right[b, j], gate * width + j * rank, delta.dtype.type(0)
                     for k in range(rank):
                         total += line[base + k] * source[k]
-                        d_line[j * rank + k] = factor * source[k]
+                        d_line[base + k] = factor * source[k]
                     scratch.d_right[b, j] = total
                 for i in range(group[LEFT]):
                     d_left[i] = 0
             core = core_of(weights, group, weights.values, states.restricted, gate).reshape(group[LEFT], width)
-            d_core = core_of(weights, group, gradients.values, gradients.restricted, gate).reshape(group[LEFT], width)
-            affine_backward(
-                scratch.d_carry, zero, zero, count, scratch.left, zero, scratch.rows, core, scratch.d_left, d_core
-            )
+            affine_inputs_backward(d_carry, gate * width, zero, count, scratch.d_left, zero, scratch.rows, core)
             for b in range(count):
                 modes = gather_inputs(weights, plan, states, labels, scratch, first + b, operator, gate)
                 middle = left_modes(operator, group, modes)
@@ -259,3 +258,34 @@ def dense_backward(
                 outer_backward(vectors, sizes, zero, middle, scratch.left[b], scratch.d_left[b], d_vectors)
                 outer_backward(vectors, sizes, middle, modes, scratch.right[b], scratch.d_right[b], d_vectors)
                 scatter_inputs(plan, gradients, scratch, first + b, operator, gate)
+
+
+@inner
+def dense_weights_backward(
+    weights: Weights,
+    plan: Plan,
+    states: States,
+    labels: Floats,
+    scratch: Scratch,
+    members: Ints,
+    group: Ints,
+    gradients: Gradients,
+) -> None:
+    """Add the gradient of a group's core, for its units of all heights together: it is read and written once for a block."""
+    operator = weights.operators[group[OPERATOR]]
+    width, zero = group[RIGHT] * operator[RANK], int(np.int64(0))
+    for first in range(0, len(members), BLOCK):
+        count = min(BLOCK, len(members) - first)
+        for gate in range(weights.gates):
+            for b in range(count):
+                unit = members[first + b]
+                if gate == 0 or operator[FORM] != FULL:
+                    modes = gather_inputs(weights, plan, states, labels, scratch, unit, operator, gate)
+                    middle = left_modes(operator, group, modes)
+                    outer(scratch.vectors, scratch.sizes, zero, middle, scratch.left[b])
+                begin = plan.carry_of[unit] + gate * width
+                copy(gradients.carry[begin : begin + width], scratch.d_carry[b])
+            d_core = core_of(weights, group, gradients.values, gradients.restricted, gate).reshape(group[LEFT], width)
+            affine_weights_backward(
+                scratch.d_carry, zero, scratch.rows[:count], scratch.left, zero, scratch.rows, d_core
+            )

@@ -1,25 +1,29 @@
 """Which way an upward pass goes, and the fused way: a function of parameters and label vectors that autograd knows."""
 
+import functools
 import logging
+import os
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar, final
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from treefold.aggregators import Aggregator
 from treefold.batch import Batch
 from treefold.cells import Cell, LeafLSTM, LeafRNN, PerLabel, TreeLSTM, TreeRNN
+from treefold.flat import Arrangement, FlatParameters, in_charge_of
 from treefold.kernels.compiled import is_on_disk
 from treefold.kernels.layout import FORMS, Layout, gates_of, layout_of
 from treefold.kernels.passes import fold_backward, fold_forward
-from treefold.kernels.plan import make_plan, parts_of_trees
+from treefold.kernels.plan import make_plan
 from treefold.kernels.scratch import Scratch, make_scratch
 from treefold.kernels.tables import Floats, Gradients, Ints, Plan, States, Weights
 
@@ -28,22 +32,36 @@ Result = TypeVar("Result")
 logger = logging.getLogger("treefold")
 
 
-def fold_up_fused(cell: Cell, batch: Batch, operators: Ints, rows: Ints, vectors: Tensor | None) -> Tensor:
-    """Return the memories of all nodes in schedule order, (N, S).
+@final
+@dataclass(frozen=True)
+class Folded:
+    """The memories of all distinct subtrees, (U, S), and for each node which of them is its own, (N,)."""
+
+    memories: Tensor
+    unit_of: Ints
+
+
+def fold_up_fused(
+    cell: Cell, batch: Batch, operators: Ints, rows: Ints, vectors: Tensor | None, *, share: bool = True
+) -> Folded:
+    """Compute the memories of all nodes.
 
     ``operators`` (N,) choose the cells of `PerLabel`; ``rows`` (N,) the label vectors out of ``vectors`` (X, M), -1 where a
-    node sees none.
+    node sees none. With ``share`` equal subtrees are computed once.
     """
     layout = _known(cell).layout
     assert layout is not None
     parameters = layout.parameters
     if vectors is None:
         vectors = parameters[0].new_zeros(0, 0)
-    fold = _Fold(layout, batch, operators if len(layout.operators) > 1 else np.zeros_like(operators), rows)
-    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (vectors, *parameters)):
-        memories: Tensor = _Function.apply(fold, vectors, *parameters)  # type: ignore[no-untyped-call]
-        return memories
-    return fold.forward(vectors, parameters)[0]
+    fold = _Fold(layout, batch, operators if len(layout.operators) > 1 else np.zeros_like(operators), rows, share)
+    if not torch.is_grad_enabled() or not any(tensor.requires_grad for tensor in (vectors, *parameters)):
+        return Folded(fold.forward(vectors, layout.pack(parameters)), fold.unit_of)
+    home = in_charge_of(parameters[0])
+    if home is not None and home.owner is layout:
+        fold.home, parameters = home, [home.values]
+    memories: Tensor = _Function.apply(fold, vectors, *parameters)  # type: ignore[no-untyped-call]
+    return Folded(memories, fold.unit_of)
 
 
 # Measured with `benchmarks/kernels.py --batch 25` and `--batch 400`, one thread: how many times faster a training step is in the
@@ -63,6 +81,12 @@ def is_worth_it(cell: Cell, batch: Batch) -> bool:
     return layout.largest * batch.node_count * alone < _BREAK_EVEN
 
 
+def arrangement_of(cell: Cell) -> Arrangement | None:
+    """Say how the parameters of a cell should stand in one tensor, so that the fused way need not copy them."""
+    layout = _known(cell).layout
+    return None if layout is None else layout.arrangement()
+
+
 def why_not(cell: Cell, reference: Tensor) -> str | None:
     """Say what the fused way expects and this cell is not, "… expects parameters on the CPU, got …"; None where nothing is."""
     if reference.device.type != "cpu":
@@ -70,7 +94,7 @@ def why_not(cell: Cell, reference: Tensor) -> str | None:
     if reference.dtype not in (torch.float32, torch.float64):
         return f"parameters of float32 or float64, got {reference.dtype}"
     known = _known(cell)
-    if known.has_hooks or cell._forward_hooks or cell._forward_pre_hooks:
+    if known.has_hooks:
         return "a cell without hooks, got one with"
     return known.problem
 
@@ -78,74 +102,111 @@ def why_not(cell: Cell, reference: Tensor) -> str | None:
 @final
 @dataclass
 class _Fold:
-    """One upward pass: the cell's layout and the batch, planned when it runs."""
+    """One upward pass: the cell's layout and the batch; then the plan and the states of each part."""
 
     layout: Layout
     batch: Batch
     operators: Ints
     rows: Ints
+    share: bool
+    home: FlatParameters | None = None  # who has all parameters in one tensor, and is given instead of them
 
-    def forward(self, vectors: Tensor, parameters: Sequence[Tensor]) -> tuple[Tensor, Weights, list[Any]]:
-        """Return the memories of the nodes, and what the backward pass needs."""
-        batch, layout = self.batch, self.layout
-        weights = layout.pack(list(parameters))
+    def __post_init__(self) -> None:
+        self.work: list[tuple[Plan, States]] = []
+        self.unit_of = np.zeros(0, np.int64)
+
+    def pack(self, parameters: Sequence[Tensor]) -> Weights:
+        """Return the weights as the kernels read them."""
+        if self.home is None:
+            return self.layout.pack(list(parameters))
+        return Weights(self.home.values.detach().numpy()[: self.home.arranged], *self.layout.tables)
+
+    def forward(self, vectors: Tensor, weights: Weights) -> Tensor:
+        """Return the memories of the units."""
+        batch, labels = self.batch, vectors.detach().contiguous().numpy()
         parts = _parts(len(batch))
-        part_of = parts_of_trees(batch.level_sizes, batch.parents, batch.roots, parts)
-        memories = torch.empty(batch.node_count, self._memory_size, dtype=parameters[0].dtype)
-        labels = vectors.detach().contiguous().numpy()
+        # A part is a run of whole trees.
+        ends = [int(batch.roots[len(batch) * (part + 1) // parts - 1]) + 1 for part in range(parts)]
 
         def run(part: int) -> tuple[Plan, States]:
+            start, stop = ends[part - 1] if part else 0, ends[part]
             plan = make_plan(
-                batch.flat_children,
-                batch.level_sizes,
-                batch.level_widths,
-                part_of,
-                part,
-                self.operators,
-                self.rows,
-                layout.tables,
+                batch.parents[start:stop],
+                batch.slots[start:stop],
+                start,
+                self.operators[start:stop],
+                self.rows[start:stop],
+                self.layout.tables,
+                self.share,
             )
             states = self._states(plan, weights.values.dtype)
-            fold_forward(weights, plan, states, labels, self._scratch(plan, weights), memories.numpy())
+            with self._scratch(plan, weights) as scratch:
+                fold_forward(weights, plan, states, labels, scratch)
             return plan, states
 
-        return memories, weights, _announced("the forward pass", fold_forward, weights, lambda: _each_part(run, parts))
+        self.work = _announced("the forward pass", fold_forward, weights, lambda: _each_part(run, parts))
+        memories = [states.memory for _, states in self.work]
+        firsts = np.cumsum([0, *map(len, memories)])
+        self.unit_of = (
+            self.work[0][0].unit_of
+            if parts == 1
+            else np.concatenate([plan.unit_of + first for (plan, _), first in zip(self.work, firsts, strict=False)])
+        )
+        return torch.from_numpy(memories[0] if parts == 1 else np.concatenate(memories))
 
     def backward(
-        self, weights: Weights, work: list[Any], vectors: Tensor, parameters: Sequence[Tensor], d_memories: Tensor
-    ) -> tuple[Tensor, list[Tensor]]:
-        """Return the gradients of the label vectors and of the parameters."""
-        labels, d_out = vectors.detach().contiguous().numpy(), d_memories.contiguous().numpy()
-        flats = [torch.zeros(self.layout.size, dtype=d_memories.dtype) for _ in work]
-        d_vectors = [torch.zeros_like(vectors) for _ in work]
+        self, weights: Weights, vectors: Tensor, parameters: Sequence[Tensor], d_memories: Tensor
+    ) -> tuple[Tensor, list[Tensor | None]]:
+        """Return the gradients of the label vectors and of the parameters; None where it was added already."""
+        labels, d_units = vectors.detach().contiguous().numpy(), d_memories.numpy()
+        # Where all parameters stand in one tensor, the first part adds to its gradient itself.
+        home = [] if self.home is None else [self.home.gradient.numpy()[: self.home.arranged]]
+        flats = [*home, *(np.zeros_like(weights.values) for _ in self.work[len(home) :])]
+        d_vectors = [np.zeros_like(labels) for _ in self.work]
+        firsts = np.cumsum([0, *(len(states.memory) for _, states in self.work)])
 
         def run(part: int) -> None:
-            plan, states = work[part]
+            plan, states = self.work[part]
             gradients = Gradients(
-                memory=np.zeros_like(states.memory),
+                memory=np.array(d_units[firsts[part] : firsts[part + 1]], order="C"),  # a copy: it is added to
                 delta=np.empty((len(states.gates), weights.gates * weights.state_size), states.gates.dtype),
                 projected=np.zeros_like(states.projected),
                 label=np.zeros_like(states.label),
                 inner=np.zeros_like(states.inner),
+                carry=np.empty_like(states.carry),
                 restricted=np.zeros_like(states.restricted),
-                values=flats[part].numpy(),
-                vectors=d_vectors[part].numpy(),
+                values=flats[part],
+                vectors=d_vectors[part],
             )
-            fold_backward(weights, plan, states, labels, self._scratch(plan, weights), d_out, gradients)
+            with self._scratch(plan, weights) as scratch:
+                fold_backward(weights, plan, states, labels, scratch, gradients)
 
-        _announced("the backward pass", fold_backward, weights, lambda: _each_part(run, len(work)))
+        _announced("the backward pass", fold_backward, weights, lambda: _each_part(run, len(self.work)))
         # In the order of the parts, so that the sum is the same every time.
-        for other in range(1, len(work)):
+        for other in range(1, len(self.work)):
             flats[0] += flats[other]
             d_vectors[0] += d_vectors[other]
-        return d_vectors[0], self.layout.gradients(flats[0])
+        if self.home is None:
+            return torch.from_numpy(d_vectors[0]), list(self.layout.gradients(torch.from_numpy(flats[0])))
+        return torch.from_numpy(d_vectors[0]), [None]
 
     @property
     def _memory_size(self) -> int:
         return self.layout.state_size * (1 if self.layout.gates == 1 else 2)
 
-    def _scratch(self, plan: Plan, weights: Weights) -> Scratch:
-        return make_scratch(weights.gates, len(plan.row_of), plan.scratch_sizes, weights.values.dtype)
+    @contextmanager
+    def _scratch(self, plan: Plan, weights: Weights) -> Iterator[Scratch]:
+        """Lend buffers, those of an earlier pass where they are large enough; threads take different ones."""
+        sizes, dtype = np.append(plan.scratch_sizes, len(plan.row_of)), weights.values.dtype
+        spare = self.layout.spare_scratch
+        found = spare.pop() if spare else None
+        if found is None or found[1].left.dtype != dtype or (found[0] < sizes).any():
+            found = sizes, make_scratch(weights.gates, len(plan.row_of), plan.scratch_sizes, dtype)
+        try:
+            yield found[1]
+        finally:
+            if len(spare) < _SPARE:
+                spare.append(found)
 
     def _states(self, plan: Plan, dtype: "np.dtype[Any]") -> States:
         layout, size, units = self.layout, self.layout.state_size, len(plan.row_of)
@@ -169,35 +230,37 @@ class _Fold:
 class _Function(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, fold: _Fold, vectors: Tensor, *parameters: Tensor) -> Tensor:
-        memories, ctx.weights, ctx.work = fold.forward(vectors, parameters)
-        ctx.fold = fold
+        ctx.fold, ctx.weights = fold, fold.pack(parameters)
         ctx.save_for_backward(vectors, *parameters)
-        return memories
+        return fold.forward(vectors, ctx.weights)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_memories: Tensor) -> tuple[Tensor | None, ...]:
         vectors, *parameters = ctx.saved_tensors
-        d_vectors, gradients = ctx.fold.backward(ctx.weights, ctx.work, vectors, parameters, d_memories)
+        d_vectors, gradients = ctx.fold.backward(ctx.weights, vectors, parameters, d_memories)
         return None, d_vectors if ctx.needs_input_grad[1] else None, *gradients
 
 
 @final
-@dataclass(frozen=True)
 class _Known:
-    """What was found out about a cell, as long as its modules are the same: ``links`` are (a parent's table, name, child)."""
+    """What was found out about a cell, as long as its modules are the same."""
 
-    links: list[tuple[dict[str, nn.Module | None], str, nn.Module]]
-    problem: str | None
-    layout: Layout | None
+    def __init__(self, cell: Cell) -> None:
+        self.problem = _problem(cell)
+        self.layout = None if self.problem else layout_of(cell)
+        modules = list(cell.modules())
+        self._links = [(each._modules, name) for each in modules for name in each._modules]
+        self._children = [table[name] for table, name in self._links]
+        self._hooks = [hooks for each in modules for hooks in (each._forward_hooks, each._forward_pre_hooks)]
 
     @property
     def holds(self) -> bool:
-        return all(table.get(name) is child for table, name, child in self.links)
+        return [table.get(name) for table, name in self._links] == self._children
 
     @property
     def has_hooks(self) -> bool:
-        return any(child._forward_hooks or child._forward_pre_hooks for _, _, child in self.links)
+        return any(self._hooks)
 
 
 _cache: "weakref.WeakKeyDictionary[Cell, _Known]" = weakref.WeakKeyDictionary()
@@ -207,11 +270,7 @@ def _known(cell: Cell) -> _Known:
     """Look a cell up, or examine it; anew when a part of it was replaced, as `compress` does."""
     known = _cache.get(cell)
     if known is None or not known.holds:
-        problem = _problem(cell)
-        tables = [module._modules for module in cell.modules()]
-        links = [(table, name, child) for table in tables for name, child in table.items() if child is not None]
-        known = _Known(links, problem, None if problem else layout_of(cell))
-        _cache[cell] = known
+        known = _cache[cell] = _Known(cell)
     return known
 
 
@@ -251,12 +310,19 @@ def _parts(trees: int) -> int:
 
 
 def _each_part(run: Callable[[int], Result], parts: int) -> list[Result]:
-    if parts == 1:
-        return [run(0)]
-    with ThreadPoolExecutor(parts) as pool:
-        return list(pool.map(run, range(parts)))
+    return [run(0)] if parts == 1 else list(_threads(parts).map(run, range(parts)))
 
 
+@functools.cache
+def _threads(count: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(count)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_threads.cache_clear)  # threads do not live on in a forked process
+
+
+_SPARE: Final = 8  # buffers kept for later passes
 _ready: set[tuple[str, str]] = set()
 
 

@@ -4,7 +4,7 @@ import functools
 import itertools
 import math
 from dataclasses import dataclass, field
-from typing import final
+from typing import Any, final
 
 import numpy as np
 import torch
@@ -12,8 +12,10 @@ from torch import Tensor, nn
 
 from treefold.aggregators import Aggregator, Canonical, Full, Sum, TensorTrain, Tucker
 from treefold.cells import Cell, LeafLSTM, LeafRNN, PerLabel, TreeLSTM, TreeRNN
+from treefold.flat import Arrangement
 from treefold.kernels import tables
-from treefold.kernels.tables import Ints, Tables, Weights
+from treefold.kernels.scratch import Scratch
+from treefold.kernels.tables import Floats, Ints, Tables, Weights
 from treefold.symmetric import symmetric_index
 
 # Axes:  L child slots · C state size · R rank · M label size · G gates: one, or three side by side
@@ -64,6 +66,7 @@ class Layout:
     def __post_init__(self) -> None:
         self.is_split = False
         self._staged: tuple[Tensor | None, list[Tensor]] = (None, [])
+        self.spare_scratch: list[tuple[Ints, Scratch]] = []  # sizes and buffers of finished passes, for the next ones
         self.tables = Tables(0, 0, *[np.zeros((0, 0), np.int64)] * 5)
 
     @property
@@ -103,15 +106,30 @@ class Layout:
         dtype = parameters[0].dtype
         flat, places = self._staged if self.size <= _STAGED else (None, [])
         if flat is None or flat.dtype != dtype:
-            flat = torch.zeros(self.size, dtype=dtype)
-            for start, count in self.ones:
-                flat[start : start + count] = 1
+            flat = torch.from_numpy(self.empty(torch.zeros(0, dtype=dtype).numpy().dtype))
             places = [entry.view(flat) for entry in self.entries]
             self._staged = (flat, places) if self.size <= _STAGED else (None, [])
         torch._foreach_copy_(places, self._pieces(parameters))
         # What is kept for later calls may change before the backward pass of this one.
         values = flat.numpy().copy() if self.size <= _STAGED else flat.numpy()
         return Weights(values, *self.tables)
+
+    def arrangement(self) -> Arrangement | None:
+        """Say how the parameters can stand in one tensor that is the flat array, so that nothing is copied."""
+        tensors = self.parameters
+        parameters = [each for each in tensors if isinstance(each, nn.Parameter) and each.requires_grad]
+        if self.is_split or len({id(each) for each in parameters}) < len(tensors):
+            return None
+        background = torch.from_numpy(self.empty(parameters[0].detach().numpy().dtype))
+        places = [(entry.sizes, entry.strides, entry.offset) for entry in self.entries]
+        return Arrangement(self, background, [(each, *place) for each, place in zip(parameters, places, strict=True)])
+
+    def empty(self, dtype: "np.dtype[Any]") -> Floats:
+        """Return a flat array with nothing but the constants in it."""
+        flat = np.zeros(self.size, dtype)
+        for start, count in self.ones:
+            flat[start : start + count] = 1
+        return flat
 
     def gradients(self, flat: Tensor) -> list[Tensor]:
         """Return the gradient of each parameter, views of the flat one where they can be."""

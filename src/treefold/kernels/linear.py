@@ -32,79 +32,127 @@ def affine(
 ) -> None:
     """Set ``out[e] = inputs[rows[e]] @ weights[:-1] + weights[-1]`` for e from start to stop."""
     size, width = weights.shape[0] - 1, weights.shape[1]
-    for e in range(start, stop):
-        x = inputs[rows[e], in_column : in_column + size]
-        y = out[e, out_column : out_column + width]
-        bias = weights[size]
+    bias = weights[size]
+    e = start
+    # Two rows and four inputs at once: the weights are read once for two rows, the rows written once for four inputs.
+    while e + 2 <= stop:
+        x, y = inputs[rows[e], in_column : in_column + size], out[e, out_column : out_column + width]
+        s, t = inputs[rows[e + 1], in_column : in_column + size], out[e + 1, out_column : out_column + width]
+        for p in range(width):
+            y[p] = t[p] = bias[p]
+        i = 0
+        while i + 4 <= size:
+            a0, a1, a2, a3 = x[i], x[i + 1], x[i + 2], x[i + 3]
+            b0, b1, b2, b3 = s[i], s[i + 1], s[i + 2], s[i + 3]
+            w0, w1, w2, w3 = weights[i], weights[i + 1], weights[i + 2], weights[i + 3]
+            for p in range(width):
+                y[p] += a0 * w0[p] + a1 * w1[p] + a2 * w2[p] + a3 * w3[p]
+                t[p] += b0 * w0[p] + b1 * w1[p] + b2 * w2[p] + b3 * w3[p]
+            i += 4
+        while i < size:
+            a0, b0, w0 = x[i], s[i], weights[i]
+            for p in range(width):
+                y[p] += a0 * w0[p]
+                t[p] += b0 * w0[p]
+            i += 1
+        e += 2
+    if e < stop:
+        x, y = inputs[rows[e], in_column : in_column + size], out[e, out_column : out_column + width]
         for p in range(width):
             y[p] = bias[p]
         i = 0
-        # Four inputs at once, so that y is read and written once for four of them.
         while i + 4 <= size:
-            a, b, c, d = x[i], x[i + 1], x[i + 2], x[i + 3]
-            u, v, w, z = weights[i], weights[i + 1], weights[i + 2], weights[i + 3]
+            a0, a1, a2, a3 = x[i], x[i + 1], x[i + 2], x[i + 3]
+            w0, w1, w2, w3 = weights[i], weights[i + 1], weights[i + 2], weights[i + 3]
             for p in range(width):
-                y[p] += a * u[p] + b * v[p] + c * w[p] + d * z[p]
+                y[p] += a0 * w0[p] + a1 * w1[p] + a2 * w2[p] + a3 * w3[p]
             i += 4
         while i < size:
-            a, u = x[i], weights[i]
+            a0, w0 = x[i], weights[i]
             for p in range(width):
-                y[p] += a * u[p]
+                y[p] += a0 * w0[p]
             i += 1
 
 
 @inner
-def affine_backward(
-    delta: Floats,
-    out_column: int,
-    start: int,
-    stop: int,
-    inputs: Floats,
-    in_column: int,
-    rows: Ints,
-    weights: Floats,
-    d_inputs: Floats,
-    d_weights: Floats,
+def affine_inputs_backward(
+    delta: Floats, out_column: int, start: int, stop: int, d_inputs: Floats, in_column: int, rows: Ints, weights: Floats
 ) -> None:
-    """Add the gradients of `affine` for the outputs' gradients ``delta``."""
+    """Add the gradients of the inputs of `affine` for the outputs' gradients ``delta``."""
     size, width = weights.shape[0] - 1, weights.shape[1]
+    zero = weights.dtype.type(0)
     e = start
-    # Four rows at once, so that the weights and their gradients are read and written once for four of them.
+    # Four rows at once, or two, so that the weights are read once for all of them.
     while e + 4 <= stop:
         d0, d1 = delta[e, out_column : out_column + width], delta[e + 1, out_column : out_column + width]
         d2, d3 = delta[e + 2, out_column : out_column + width], delta[e + 3, out_column : out_column + width]
         r0, r1, r2, r3 = rows[e], rows[e + 1], rows[e + 2], rows[e + 3]
         for i in range(size):
-            w, g, k = weights[i], d_weights[i], in_column + i
-            a0, a1, a2, a3 = inputs[r0, k], inputs[r1, k], inputs[r2, k], inputs[r3, k]
-            s0 = s1 = s2 = s3 = weights.dtype.type(0)
+            w = weights[i]
+            s0 = s1 = s2 = s3 = zero
             for p in range(width):
                 s0 += w[p] * d0[p]
                 s1 += w[p] * d1[p]
                 s2 += w[p] * d2[p]
                 s3 += w[p] * d3[p]
+            d_inputs[r0, in_column + i] += s0
+            d_inputs[r1, in_column + i] += s1
+            d_inputs[r2, in_column + i] += s2
+            d_inputs[r3, in_column + i] += s3
+        e += 4
+    while e + 2 <= stop:
+        d0, d1 = delta[e, out_column : out_column + width], delta[e + 1, out_column : out_column + width]
+        r0, r1 = rows[e], rows[e + 1]
+        for i in range(size):
+            w = weights[i]
+            s0 = s1 = zero
+            for p in range(width):
+                s0 += w[p] * d0[p]
+                s1 += w[p] * d1[p]
+            d_inputs[r0, in_column + i] += s0
+            d_inputs[r1, in_column + i] += s1
+        e += 2
+    if e < stop:
+        d0, r0 = delta[e, out_column : out_column + width], rows[e]
+        for i in range(size):
+            w, s0 = weights[i], zero
+            for p in range(width):
+                s0 += w[p] * d0[p]
+            d_inputs[r0, in_column + i] += s0
+
+
+@inner
+def affine_weights_backward(
+    delta: Floats, out_column: int, chosen: Ints, inputs: Floats, in_column: int, rows: Ints, d_weights: Floats
+) -> None:
+    """Add the gradient of the weights of `affine` for the outputs' gradients ``delta[e]``, e of all that are chosen."""
+    size, width = d_weights.shape[0] - 1, d_weights.shape[1]
+    index = 0
+    # Four rows at once, so that the gradient is read and written once for all of them.
+    while index + 4 <= len(chosen):
+        e0, e1, e2, e3 = chosen[index], chosen[index + 1], chosen[index + 2], chosen[index + 3]
+        d0, d1 = delta[e0, out_column : out_column + width], delta[e1, out_column : out_column + width]
+        d2, d3 = delta[e2, out_column : out_column + width], delta[e3, out_column : out_column + width]
+        x0, x1, x2, x3 = inputs[rows[e0]], inputs[rows[e1]], inputs[rows[e2]], inputs[rows[e3]]
+        for i in range(size):
+            g, k = d_weights[i], in_column + i
+            a0, a1, a2, a3 = x0[k], x1[k], x2[k], x3[k]
+            for p in range(width):
                 g[p] += a0 * d0[p] + a1 * d1[p] + a2 * d2[p] + a3 * d3[p]
-            d_inputs[r0, k] += s0
-            d_inputs[r1, k] += s1
-            d_inputs[r2, k] += s2
-            d_inputs[r3, k] += s3
         g = d_weights[size]
         for p in range(width):
             g[p] += d0[p] + d1[p] + d2[p] + d3[p]
-        e += 4
-    while e < stop:
-        d0, r0 = delta[e, out_column : out_column + width], rows[e]
+        index += 4
+    while index < len(chosen):
+        d0, x0 = delta[chosen[index], out_column : out_column + width], inputs[rows[chosen[index]]]
         for i in range(size):
-            w, g, a0 = weights[i], d_weights[i], inputs[r0, in_column + i]
-            s0 = weights.dtype.type(0)
+            g, a0 = d_weights[i], x0[in_column + i]
             for p in range(width):
-                s0 += w[p] * d0[p]
                 g[p] += a0 * d0[p]
-            d_inputs[r0, in_column + i] += s0
         g = d_weights[size]
         for p in range(width):
             g[p] += d0[p]
-        e += 1
+        index += 1
 
 
 @inner

@@ -16,8 +16,16 @@ from treefold.kernels.chains import (
     train_forward,
 )
 from treefold.kernels.compiled import inlined, inner, kernel
-from treefold.kernels.cores import dense_backward, dense_forward, restrict_cores, spread_cores
-from treefold.kernels.linear import activate, affine, affine_backward, sigmoid, slope, tanh
+from treefold.kernels.cores import dense_backward, dense_forward, dense_weights_backward, restrict_cores, spread_cores
+from treefold.kernels.linear import (
+    activate,
+    affine,
+    affine_inputs_backward,
+    affine_weights_backward,
+    sigmoid,
+    slope,
+    tanh,
+)
 from treefold.kernels.scratch import Scratch
 from treefold.kernels.symmetric import symmetric_backward, symmetric_forward
 from treefold.kernels.tables import (
@@ -53,6 +61,12 @@ from treefold.kernels.tables import (
 )
 
 # Axes:  U units · C state size · S memory size · G gates · R rank
+
+
+@inlined
+def matrix_of(values: Floats, start: int, rows: int, width: int) -> Floats:
+    """Return a matrix of the flat weights, or of their gradients."""
+    return values[start : start + rows * width].reshape(rows, width)
 
 
 @inlined
@@ -109,22 +123,8 @@ def aggregate_backward(
     delta = gradients.delta
     if form not in (SUM, FULL):
         for gate in range(weights.gates):
-            begin = operator[OUTPUT] + gate * (rank + 1) * size
-            end = begin + (rank + 1) * size
-            matrix = weights.values[begin:end].reshape(rank + 1, size)
-            d_matrix = gradients.values[begin:end].reshape(rank + 1, size)
-            affine_backward(
-                delta,
-                gate * size,
-                start,
-                stop,
-                states.inner,
-                gate * rank,
-                scratch.rows,
-                matrix,
-                gradients.inner,
-                d_matrix,
-            )
+            matrix = matrix_of(weights.values, operator[OUTPUT] + gate * (rank + 1) * size, rank + 1, size)
+            affine_inputs_backward(delta, gate * size, start, stop, gradients.inner, gate * rank, scratch.rows, matrix)
         delta = gradients.inner
     if form >= FULL:
         if operator[SHARED]:
@@ -207,15 +207,41 @@ def lstm_backward(
                 d_label[k] += d_c[k] * child[k] * f[k] * (one - f[k])
 
 
-@inlined
-def matrix_of(values: Floats, start: int, rows: int, width: int) -> Floats:
-    """Return a matrix of the flat weights, or of their gradients."""
-    return values[start : start + rows * width].reshape(rows, width)
+@inner
+def weights_backward(
+    weights: Weights, plan: Plan, states: States, labels: Floats, scratch: Scratch, gradients: Gradients
+) -> None:
+    """Add the gradients of all matrices, each for the rows of all heights together, so that it is read and written once."""
+    size, zero, d_values = weights.state_size, int(np.int64(0)), gradients.values
+    for run in range(len(plan.set_runs)):
+        chosen, edges = weights.sets[plan.set_runs[run, 2]], plan.by_set[plan.set_runs[run, 0] : plan.set_runs[run, 1]]
+        d_matrix = matrix_of(d_values, chosen[START], size + 1, chosen[WIDTH])
+        affine_weights_backward(gradients.projected, zero, edges, states.memory, zero, plan.edge_unit, d_matrix)
+    for run in range(len(plan.group_runs)):
+        group, members = (
+            plan.groups[plan.group_runs[run, 2]],
+            plan.by_group[plan.group_runs[run, 0] : plan.group_runs[run, 1]],
+        )
+        operator = weights.operators[group[OPERATOR]]
+        form, rank = operator[FORM], operator[RANK]
+        if form not in (SUM, FULL):
+            for gate in range(weights.gates):
+                d_matrix = matrix_of(d_values, operator[OUTPUT] + gate * (rank + 1) * size, rank + 1, size)
+                affine_weights_backward(
+                    gradients.delta, gate * size, members, states.inner, gate * rank, scratch.rows, d_matrix
+                )
+        if form >= FULL and not operator[SHARED]:
+            dense_weights_backward(weights, plan, states, labels, scratch, members, group, gradients)
+    for run in range(len(plan.label_runs)):
+        operator = weights.operators[plan.label_runs[run, 2]]
+        d_matrix = matrix_of(d_values, operator[LABEL_WEIGHTS], operator[LABEL] + 1, operator[LABEL_WIDTH])
+        rows = scratch.rows[plan.label_runs[run, 0] : plan.label_runs[run, 1]]
+        affine_weights_backward(gradients.label, zero, rows, labels, zero, plan.label_row, d_matrix)
 
 
 @kernel
-def fold_forward(weights: Weights, plan: Plan, states: States, labels: Floats, scratch: Scratch, out: Floats) -> None:
-    """Compute the memories of all units of a part, and write those of its nodes into ``out`` (N, S)."""
+def fold_forward(weights: Weights, plan: Plan, states: States, labels: Floats, scratch: Scratch) -> None:
+    """Compute the memories of all units of a part, ``states.memory``."""
     size, zero = weights.state_size, int(np.int64(0))
     restrict_cores(weights, plan, states.restricted)
     for run in range(len(plan.label_runs)):
@@ -242,12 +268,6 @@ def fold_forward(weights: Weights, plan: Plan, states: States, labels: Floats, s
                 activate(h, operator[ACTIVATION])
             else:
                 lstm_forward(weights, plan, states, unit, operator)
-    for node in range(len(plan.unit_of)):
-        unit = plan.unit_of[node]
-        if unit >= 0:
-            source, target = states.memory[unit], out[node]
-            for k in range(len(source)):
-                target[k] = source[k]
 
 
 @kernel
@@ -257,34 +277,16 @@ def fold_backward(
     states: States,
     labels: Floats,
     scratch: Scratch,
-    d_out: Floats,
     gradients: Gradients,
 ) -> None:
-    """Add the gradients of the weights and the labels, for those of the nodes' memories; all start at zero."""
+    """Add the gradients of the weights and the labels for those of the units' memories, ``gradients.memory``."""
     size, zero = weights.state_size, int(np.int64(0))
-    for node in range(len(plan.unit_of)):
-        unit = plan.unit_of[node]
-        if unit >= 0:
-            source, target = d_out[node], gradients.memory[unit]
-            for k in range(len(source)):
-                target[k] += source[k]
     for index in range(len(plan.steps) - 1, -1, -1):
         step = plan.steps[index]
         if step[IS_EDGES]:
-            start, width = weights.sets[step[KEY], START], weights.sets[step[KEY], WIDTH]
-            matrix = matrix_of(weights.values, start, size + 1, width)
-            d_matrix = matrix_of(gradients.values, start, size + 1, width)
-            affine_backward(
-                gradients.projected,
-                zero,
-                step[FROM],
-                step[TO],
-                states.memory,
-                zero,
-                plan.edge_unit,
-                matrix,
-                gradients.memory,
-                d_matrix,
+            matrix = matrix_of(weights.values, weights.sets[step[KEY], START], size + 1, weights.sets[step[KEY], WIDTH])
+            affine_inputs_backward(
+                gradients.projected, zero, step[FROM], step[TO], gradients.memory, zero, plan.edge_unit, matrix
             )
             continue
         group = plan.groups[step[KEY]]
@@ -298,19 +300,10 @@ def fold_backward(
             else:
                 lstm_backward(weights, plan, states, unit, operator, gradients)
         aggregate_backward(weights, plan, states, labels, scratch, step[FROM], step[TO], group, gradients)
+    weights_backward(weights, plan, states, labels, scratch, gradients)
     spread_cores(weights, plan, gradients)
     for run in range(len(plan.label_runs)):
+        first, last = plan.label_runs[run, 0], plan.label_runs[run, 1]
         operator = weights.operators[plan.label_runs[run, 2]]
-        start, rows, width = operator[LABEL_WEIGHTS], operator[LABEL] + 1, operator[LABEL_WIDTH]
-        affine_backward(
-            gradients.label,
-            zero,
-            plan.label_runs[run, 0],
-            plan.label_runs[run, 1],
-            labels,
-            zero,
-            plan.label_row,
-            matrix_of(weights.values, start, rows, width),
-            gradients.vectors,
-            matrix_of(gradients.values, start, rows, width),
-        )
+        matrix = matrix_of(weights.values, operator[LABEL_WEIGHTS], operator[LABEL] + 1, operator[LABEL_WIDTH])
+        affine_inputs_backward(gradients.label, zero, first, last, gradients.vectors, zero, plan.label_row, matrix)

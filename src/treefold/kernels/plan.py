@@ -61,67 +61,64 @@ def intern(table: Ints, a: int, b: int) -> int:
     return place
 
 
-@planner
-def parts_of_trees(level_sizes: Ints, parents: Ints, roots: Ints, parts: int) -> Ints:
-    """Deal the trees out in equal parts: for each node its part, (N,)."""
-    count, trees = len(parents), len(roots)
-    part_of = np.zeros(count, np.int64)
-    for tree in range(trees):
-        part_of[roots[tree]] = tree * parts // trees
-    above = count
-    for level in range(len(level_sizes) - 1, -1, -1):
-        start = above - level_sizes[level]
-        if level < len(level_sizes) - 1:
-            for node in range(start, above):
-                part_of[node] = part_of[above + parents[node] - 1]
-        above = start
-    return part_of
+@allocating
+def children_of(parents: Ints, slots: Ints, first: int) -> tuple[Ints, Ints]:
+    """Return where the children of each node start in a list, and the list, in the order of the slots.
+
+    ``parents`` are rows counted from ``first``, -1 at roots.
+    """
+    count = len(parents)
+    starts = np.zeros(count + 1, np.int64)
+    for node in range(count):
+        if parents[node] >= 0:
+            starts[parents[node] - first + 1] += 1
+    for node in range(count):
+        starts[node + 1] += starts[node]
+    listed, filled = np.empty(starts[count], np.int64), starts[:count].copy()
+    for node in range(count):
+        if parents[node] >= 0:
+            parent = parents[node] - first
+            place = filled[parent]
+            filled[parent] += 1
+            # In post-order the slots come in order; files of others may have them otherwise.
+            while place > starts[parent] and slots[listed[place - 1]] > slots[node]:
+                listed[place] = listed[place - 1]
+                place -= 1
+            listed[place] = node
+    return starts, listed
 
 
 @allocating
 def find_units(
-    flat_children: Ints,
-    level_sizes: Ints,
-    level_widths: Ints,
-    part_of: Ints,
-    part: int,
-    operator: Ints,
-    row: Ints,
-) -> tuple[Ints, Ints, Ints, Ints]:
-    """Give equal subtrees the same unit.
+    starts: Ints, listed: Ints, slots: Ints, operator: Ints, row: Ints, share: bool
+) -> tuple[Ints, Ints, Ints]:
+    """Give equal subtrees the same unit, or each node its own: the unit of each node, and the first node and height of each unit.
 
     A subtree is looked up like a word in a trie: its operator and label, then each slot and the unit of the child there.
-    Returns the unit of each node, and for each unit its node, its height and where its children start; the children (slot,
-    unit) of all units are in `children_of`.
     """
     count = len(operator)
-    table = table_for(2 * count)
+    table = table_for(2 * count if share else 0)
     unit_at = np.full(len(table), -1)
-    unit_of = np.full(count, -1)
+    unit_of = np.empty(count, np.int64)
     first_node, height = np.empty(count, np.int64), np.empty(count, np.int64)
-    block = np.empty(count, np.int64)
-    units = start = position = below = 0
-    for level in range(len(level_sizes)):
-        width = level_widths[level]
-        for node in range(start, start + level_sizes[level]):
-            if part_of[node] == part:
-                place = intern(table, len(table) + operator[node], row[node])
-                tall = 0
-                for slot in range(width):
-                    child = flat_children[position + slot]
-                    if child > 0:
-                        unit = unit_of[below + child - 1]
-                        place = intern(table, place, slot * count + unit)
-                        tall = max(tall, height[unit] + 1)
-                if unit_at[place] < 0:
-                    unit_at[place] = units
-                    first_node[units], height[units], block[units] = node, tall, position
-                    units += 1
-                unit_of[node] = unit_at[place]
-            position += width
-        below = start
-        start += level_sizes[level]
-    return unit_of, first_node[:units], height[:units], block[:units]
+    units = 0
+    for node in range(count):  # children stand before their parents
+        tall, place = 0, 0
+        if share:
+            place = intern(table, len(table) + operator[node], row[node])
+        for child in listed[starts[node] : starts[node + 1]]:
+            unit = unit_of[child]
+            tall = max(tall, height[unit] + 1)
+            if share:
+                place = intern(table, place, slots[child] * count + unit)
+        if share and unit_at[place] >= 0:
+            unit_of[node] = unit_at[place]
+            continue
+        if share:
+            unit_at[place] = units
+        unit_of[node], first_node[units], height[units] = units, node, tall
+        units += 1
+    return unit_of, first_node[:units], height[:units]
 
 
 @inner
@@ -236,45 +233,47 @@ def runs(values: Ints) -> Ints:
     return result[:count]
 
 
+@allocating
+def sorted_by(keys: Ints, count: int) -> Ints:
+    """Return the order of keys from 0 to count - 1, equal ones as they stand."""
+    starts = np.zeros(count + 1, np.int64)
+    for key in keys:
+        starts[key + 1] += 1
+    for key in range(count):
+        starts[key + 1] += starts[key]
+    order = np.empty(len(keys), np.int64)
+    for index in range(len(keys)):
+        order[starts[keys[index]]] = index
+        starts[keys[index]] += 1
+    return order
+
+
 @planner
-def make_plan(
-    flat_children: Ints,
-    level_sizes: Ints,
-    level_widths: Ints,
-    part_of: Ints,
-    part: int,
-    operator: Ints,
-    row: Ints,
-    tables: Tables,
-) -> Plan:
-    """Plan one part of a batch; ``operator`` (N,) are rows of the operators' table, ``row`` (N,) label vectors or -1."""
-    unit_of, first_node, height, block = find_units(
-        flat_children, level_sizes, level_widths, part_of, part, operator, row
-    )
+def make_plan(parents: Ints, slots: Ints, first: int, operator: Ints, row: Ints, tables: Tables, share: bool) -> Plan:
+    """Plan whole trees of a batch, the nodes from row ``first`` on.
+
+    ``operator`` (N,) are rows of the operators' table, ``row`` (N,) label vectors or -1; ``share`` says whether equal subtrees
+    are computed once.
+    """
+    starts, listed = children_of(parents, slots, first)
+    unit_of, first_node, height = find_units(starts, listed, slots, operator, row, share)
     units, count = len(first_node), len(operator)
     operators, sets = tables.operators, tables.sets
-    level_of, below = np.empty(count, np.int64), np.zeros(len(level_sizes), np.int64)
-    start = 0
-    for level in range(len(level_sizes)):
-        below[level] = start - (level_sizes[level - 1] if level else 0)
-        level_of[start : start + level_sizes[level]] = level
-        start += level_sizes[level]
 
     # Groups of units, and the order of units by height and group.
     table = table_for(units)
     group_at = np.full(len(table), -1)
     groups = np.zeros((units, GROUP_COLUMNS), np.int64)
-    group_of, present_of = np.empty(units, np.int64), np.zeros(units, np.int64)
+    group_of, present_of = np.empty(units, np.int64), np.empty(units, np.int64)
     group_count = entries = children_count = 0
     for unit in range(units):
         node = first_node[unit]
         op = operator[node]
         bits = 0
-        for slot in range(level_widths[level_of[node]]):
-            if flat_children[block[unit] + slot] > 0:
-                present_of[unit] += 1
-                if slot < 62:
-                    bits |= 1 << slot
+        for child in listed[starts[node] : starts[node + 1]]:
+            if slots[child] < 62:
+                bits |= 1 << slots[child]
+        present_of[unit] = starts[node + 1] - starts[node]
         children_count += present_of[unit]
         mask = 0
         if operators[op, FORM] >= FULL:
@@ -293,12 +292,12 @@ def make_plan(
     for index in range(group_count):
         used, restricted = describe_group(tables, groups[index], groups[index, MASK], core_rows, used, restricted)
 
-    order = np.argsort(height * group_count + group_of, kind="mergesort")
+    by_group = sorted_by(group_of, group_count)
+    order = by_group[sorted_by(height[by_group], height.max() + 1)]  # by height, and by group at each
     position = np.empty(units, np.int64)
     position[order] = np.arange(units)
     for node in range(count):
-        if unit_of[node] >= 0:
-            unit_of[node] = position[unit_of[node]]
+        unit_of[node] = position[unit_of[node]]
 
     # Children, labels and edges of the units in that order.
     row_of, label_of, carry_of = np.empty(units, np.int64), np.full(units, -1), np.zeros(units + 1, np.int64)
@@ -325,12 +324,10 @@ def make_plan(
                 label_row[labels], label_operator[labels] = row[node], op
                 labels += 1
             label_of[new] = label_at[place]
-        for slot in range(level_widths[level_of[node]]):
-            child = flat_children[block[unit] + slot]
-            if child == 0:
-                continue
+        for child in listed[starts[node] : starts[node + 1]]:
+            slot = slots[child]
             child_slot[t] = slot
-            child_unit[t] = unit_of[below[level_of[node]] + child - 1]
+            child_unit[t] = unit_of[child]
             which = operators[op, FIRST_SET] + (0 if operators[op, SHARED] else slot)
             if sets[which, WIDTH] > 0:
                 place = intern(edge_table, child_unit[t], which)
@@ -343,7 +340,8 @@ def make_plan(
         children[new + 1] = t
     edge_unit, edge_set = edge_unit[:edges], edge_set[:edges]
     heights = height[order]
-    edge_order = np.argsort(heights[edge_unit] * len(sets) + edge_set, kind="mergesort")
+    edge_order = sorted_by(edge_set, len(sets))
+    edge_order = edge_order[sorted_by(heights[edge_unit[edge_order]], heights[-1] + 1)]
     edge_position = np.empty(edges, np.int64)
     edge_position[edge_order] = np.arange(edges)
     for child in range(children_count):
@@ -351,13 +349,15 @@ def make_plan(
             edge_at_child[child] = edge_position[edge_at_child[child]]
     edge_unit, edge_set = edge_unit[edge_order], edge_set[edge_order]
 
-    label_order = np.argsort(label_operator[:labels], kind="mergesort")
+    label_order = sorted_by(label_operator[:labels], len(operators))
     label_position = np.empty(labels, np.int64)
     label_position[label_order] = np.arange(labels)
     for new in range(units):
         if label_of[new] >= 0:
             label_of[new] = label_position[label_of[new]]
 
+    groups_in_order = group_of[order]
+    by_set, by_group = sorted_by(edge_set, len(sets)), sorted_by(groups_in_order, group_count)
     return Plan(
         unit_of,
         row_of,
@@ -368,11 +368,15 @@ def make_plan(
         child_slot,
         edge_at_child,
         edge_unit,
-        make_steps(heights, group_of[order], edge_unit, edge_set),
+        make_steps(heights, groups_in_order, edge_unit, edge_set),
         groups,
         core_rows[:used],
         label_row[:labels][label_order],
         runs(label_operator[:labels][label_order]),
+        by_set,
+        runs(edge_set[by_set]),
+        by_group,
+        runs(groups_in_order[by_group]),
         restricted,
         scratch_sizes(tables, groups, children),
     )

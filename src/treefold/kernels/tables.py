@@ -100,7 +100,7 @@ class Weights(NamedTuple):
 class Plan(NamedTuple):
     """What is computed, and in which order; units are sorted so that those of a step stand together."""
 
-    unit_of: Ints  # (N,), -1 at nodes of another part
+    unit_of: Ints  # (N,)
     row_of: Ints  # (U,) the label vector of a unit, -1 without
     label_of: Ints  # (U,) its row of the labels' projections, -1 without
     carry_of: Ints  # (U+1,) where its carried products start
@@ -114,6 +114,10 @@ class Plan(NamedTuple):
     core_rows: Ints
     label_row: Ints  # (Y,) the label vector
     label_runs: Ints  # (runs, 3): first, last, operator
+    by_set: Ints  # (E,) the edges in the order of their sets, and (runs, 3): first, last, set
+    set_runs: Ints
+    by_group: Ints  # (U,) the units in the order of their groups, and (runs, 3)
+    group_runs: Ints
     restricted_size: int
     scratch_sizes: Ints  # see `treefold.kernels.scratch`
 
@@ -139,6 +143,7 @@ class Gradients(NamedTuple):
     projected: Floats
     label: Floats
     inner: Floats
+    carry: Floats
     restricted: Floats
     values: Floats
     vectors: Floats  # (X, M)

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from treefold.errors import TrainingError
+from treefold.flat import FlatParameters
+from treefold.kernels.optimisers import FlatAdadelta
 from treefold.models import TreeModel
 from treefold.settings import TrainingSettings
 from treefold.training.examples import Examples, Ints, Score, deal
@@ -48,29 +50,6 @@ class Silent:
 
     def epoch(self, metrics: dict[str, Any]) -> None:
         """Pass."""
-
-
-@final
-class FlatParameters:
-    """All parameters of a model as views of one tensor, and their gradients likewise: one optimiser step for all.
-
-    >>> model = nn.Linear(2, 3)
-    >>> flat = FlatParameters(model)
-    >>> flat.values.data.zero_().shape, float(model.weight.detach().abs().sum())
-    (torch.Size([9]), 0.0)
-    """
-
-    def __init__(self, model: nn.Module) -> None:
-        parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        self.values = nn.Parameter(torch.cat([parameter.detach().reshape(-1) for parameter in parameters]))
-        self.gradient = torch.zeros_like(self.values.data)
-        self.values.grad = self.gradient
-        start = 0
-        for parameter in parameters:
-            end = start + parameter.numel()
-            parameter.data = self.values.data[start:end].view(parameter.shape)
-            parameter.grad = self.gradient[start:end].view(parameter.shape)
-            start = end
 
 
 @final
@@ -116,7 +95,7 @@ class Trainer:
             raise TrainingError(
                 "training expects at least one example with a known label, got none; look at the train split."
             )
-        self.flat = FlatParameters(model)
+        self.flat = FlatParameters(model, model.encoder.arrangement())
         self.optimiser = _optimiser(self.flat.values, settings)
         self.best = self.flat.values.detach().clone()
         self.state = State()
@@ -131,8 +110,9 @@ class Trainer:
     def run(self, reporter: Reporter, after: Callable[["Trainer"], None] = lambda trainer: None) -> Result:
         """Train until finished; ``after`` is called after each batch and each epoch."""
         self.model.train()
-        while not self.finished:
-            self._epoch(reporter, after)
+        with self.flat.in_charge():
+            while not self.finished:
+                self._epoch(reporter, after)
         if len(self.validation_numbers):
             self.flat.values.data.copy_(self.best)
         self.model.eval()
@@ -179,6 +159,7 @@ class Trainer:
         torch.autograd.backward(loss)
         if settings.l2:
             self.flat.gradient.add_(self.flat.values.data, alpha=2 * settings.l2)
+        self.flat.settle_gradient()
         if settings.clip is not None:
             norm = float(self.flat.gradient.norm())
             if norm > settings.clip:
@@ -186,6 +167,8 @@ class Trainer:
         for group in self.optimiser.param_groups:
             group["lr"] = _base_rate(settings) * _rate_factor(settings, self.state.step, total_steps)
         self.optimiser.step()
+        if settings.weight_decay:
+            self.flat.settle_values()
         self.state.step += 1
         if self.examples.task == "regression":
             return float(loss.detach()), 0, len(chosen)
@@ -241,7 +224,9 @@ def fit(
     numbers = np.arange(len(examples)) if train is None else train
     held_out = np.zeros(0, np.int64) if validation is None else validation
     trainer = Trainer(model, examples, numbers, held_out, settings)
-    return trainer.run(reporter or Silent())
+    result = trainer.run(reporter or Silent())
+    trainer.flat.release()
+    return result
 
 
 def _base_rate(settings: TrainingSettings) -> float:
@@ -261,7 +246,7 @@ def _rate_factor(settings: TrainingSettings, step: int, total: int) -> float:
 def _optimiser(values: nn.Parameter, settings: TrainingSettings) -> torch.optim.Optimizer:
     rate, decay = _base_rate(settings), settings.weight_decay
     if settings.optimiser == "adadelta":
-        return torch.optim.Adadelta([values], lr=rate, weight_decay=decay)
+        return FlatAdadelta([values], lr=rate, weight_decay=decay)
     return torch.optim.AdamW([values], lr=rate, weight_decay=decay)
 
 

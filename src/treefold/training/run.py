@@ -117,6 +117,7 @@ def _run(saved: SavedModel, trainer: Trainer, folder: Path, reporter: Reporter |
         if board is not None:
             board.close()
     _write_epoch(folder, saved, trainer)
+    trainer.flat.release()
     return saved, result
 
 

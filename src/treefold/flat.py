@@ -1,0 +1,115 @@
+"""All parameters of a model in one tensor, so that what is done to each is done once."""
+
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+
+@final
+@dataclass(frozen=True)
+class Arrangement:
+    """How some parameters want to stand in one tensor: each as a view, between constants.
+
+    ``views`` are (parameter, sizes, strides, offset); ``background`` (n,) has the constants, anything where parameters are;
+    ``owner`` is whoever reads the tensor as a whole.
+    """
+
+    owner: object
+    background: Tensor
+    views: list[tuple[nn.Parameter, tuple[int, ...], tuple[int, ...], int]]
+
+
+@final
+class FlatParameters:
+    """All parameters of a model as views of one tensor, and their gradients likewise: one optimiser step for all.
+
+    Those of an arrangement come first, as it wants them.
+
+    >>> model = nn.Linear(2, 3)
+    >>> flat = FlatParameters(model)
+    >>> flat.values.data.zero_().shape, float(model.weight.detach().abs().sum())
+    (torch.Size([9]), 0.0)
+    """
+
+    def __init__(self, model: nn.Module, arrangement: Arrangement | None = None) -> None:
+        self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        like = self._parameters[0].detach()
+        background = like.new_zeros(0) if arrangement is None else arrangement.background.to(like)
+        views = [] if arrangement is None else list(arrangement.views)
+        size, arranged = len(background), {id(parameter) for parameter, *_ in views}
+        for parameter in self._parameters:
+            if id(parameter) not in arranged:
+                views.append((parameter, tuple(parameter.shape), _strides(parameter), size))
+                size += parameter.numel()
+        self.owner = None if arrangement is None else arrangement.owner
+        self.arranged = len(background)
+        self.values = nn.Parameter(torch.cat([background, like.new_zeros(size - len(background))]))
+        self.gradient = torch.zeros_like(self.values.data)
+        self.values.grad = self.gradient
+        constant = torch.ones(size, dtype=torch.bool)
+        for parameter, sizes, strides, offset in views:
+            view = self.values.data.as_strided(sizes, strides, offset)
+            view.copy_(parameter.data)
+            parameter.data, parameter.grad = view, self.gradient.as_strided(sizes, strides, offset)
+            constant.as_strided(sizes, strides, offset).fill_(False)
+        self._constants = constant.nonzero().squeeze(1).to(like.device)
+        self._constant_values = self.values.data[self._constants]
+
+    def settle_gradient(self) -> None:
+        """Forget what constants were given as gradients."""
+        if len(self._constants):
+            self.gradient.index_fill_(0, self._constants, 0)
+
+    def settle_values(self) -> None:
+        """Set the constants again, where a step may have moved them."""
+        if len(self._constants):
+            self.values.data.index_copy_(0, self._constants, self._constant_values)
+
+    @contextmanager
+    def in_charge(self) -> Iterator[None]:
+        """While this lasts, the owner of the arrangement may read the values and add to the gradient as a whole.
+
+        It ends in the same numbers, but `torch.autograd.grad` does not see the parameters one by one meanwhile.
+        """
+        key = _storage(self.values)
+        _in_charge[key] = self
+        try:
+            yield
+        finally:
+            _in_charge.pop(key, None)
+
+    def release(self) -> None:
+        """Give each parameter storage of its own again, and no gradient."""
+        for parameter in self._parameters:
+            parameter.data = parameter.data.clone(memory_format=torch.contiguous_format)
+            parameter.grad = None
+
+
+_in_charge: "weakref.WeakValueDictionary[int, FlatParameters]" = weakref.WeakValueDictionary()
+
+
+def in_charge_of(parameter: Tensor) -> FlatParameters | None:
+    """Return the flat parameters that are in charge and hold this one.
+
+    >>> model = nn.Linear(2, 3)
+    >>> flat = FlatParameters(model)
+    >>> in_charge_of(model.weight) is None
+    True
+    >>> with flat.in_charge():
+    ...     in_charge_of(model.weight) is flat
+    True
+    """
+    return _in_charge.get(_storage(parameter)) if _in_charge else None
+
+
+def _storage(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
+def _strides(parameter: Tensor) -> tuple[int, ...]:
+    return torch.empty(parameter.shape, device="meta").stride()
