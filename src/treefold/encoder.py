@@ -20,6 +20,7 @@ from treefold.vocabulary import Vocabulary
 # Axes:  N nodes of the batch · B trees · n nodes of one level · L child slots · C state size · S memory size · M label size
 Direction = Literal["up", "down", "both"]
 Backend = Literal["auto", "torch", "fused"]
+_ANY_NUMBER = np.iinfo(np.int64).max
 
 
 @final
@@ -117,6 +118,7 @@ class TreeEncoder(nn.Module):
             self.cells["down"] = cell if direction == "down" else down_cell or _fresh_copy(cell)
         for name in self.cells:
             _check_cell(self._cell(name), labels, cell)
+        self._allowed = {name: _arities(self._cell(name)) for name in self.cells}
         if direction != "up":
             _check_down(self._cell("down"))
         self.operators = cell.operators
@@ -141,8 +143,8 @@ class TreeEncoder(nn.Module):
             )
         operators, codes = self._codes(batch)
         for name in self.cells:
-            _check_arity(self._cell(name), batch, operators, name)
-        reference = next(self.parameters())
+            _check_arity(self._cell(name), batch, operators, name, self._allowed[name])
+        reference = _first_parameter(self.cells)
         passes: list[Memories] = []
         if self._runs_fused(batch, reference):
             vectors, rows = self._label_rows(batch, operators, codes, reference)
@@ -166,7 +168,7 @@ class TreeEncoder(nn.Module):
         if self.backend == "torch" or "up" not in self.cells:
             return None
         cell = self._cell("up")
-        return None if why_not(cell, next(cell.parameters())) else arrangement_of(cell)
+        return None if why_not(cell, _first_parameter(cell)) else arrangement_of(cell)
 
     def _runs_fused(self, batch: Batch, reference: Tensor) -> bool:
         """Say whether the upward pass goes through the fused kernels; raise where it must and cannot."""
@@ -192,11 +194,11 @@ class TreeEncoder(nn.Module):
             return None, np.full(batch.node_count, -1)
         sees = operators == len(self.operators)
         rows = np.where(sees, codes, -1)
-        is_table = isinstance(self.labels, (OneHot, Thermometer, Embedding)) and not len(batch.vectors)
-        if is_table and len(self.labels.names) <= batch.node_count:
-            return self.labels.table, rows
+        table = self.labels.table if isinstance(self.labels, (OneHot, Thermometer, Embedding)) else None
+        if table is not None and not len(batch.vectors) and len(table) <= batch.node_count:
+            return table, rows
         chosen = codes[sees]
-        if is_table:
+        if table is not None and not len(batch.vectors):
             chosen, rows[sees] = np.unique(chosen, return_inverse=True)  # a few rows of a large table
         else:
             rows[sees] = np.arange(len(chosen))
@@ -278,6 +280,17 @@ def _fold_down(cell: Cell, schedule: Schedule, label: Tensor | None, operator: T
     return memories[::-1]
 
 
+def _first_parameter(module: nn.Module) -> Tensor:
+    """Return `next(module.parameters())`, which asks every module first and takes longer than a small batch's labels."""
+    for parameter in module._parameters.values():
+        if parameter is not None:
+            return parameter
+    for child in module._modules.values():
+        if child is not None:
+            return _first_parameter(child)
+    raise ConfigurationError("TreeEncoder expects a cell with parameters, got one without.")
+
+
 def _one_slot(cell: Cell) -> bool:
     """Say whether a parent stands in the same slot for all its children."""
     return cell.takes_any_number or cell.arity == 1
@@ -289,12 +302,16 @@ def _by_level(values: Tensor | None, schedule: Schedule) -> list[Tensor] | list[
     return [None] * len(sizes) if values is None else list(torch.split(values, sizes))
 
 
-def _check_arity(cell: Cell, batch: Batch, operators: Ints, direction: str) -> None:
+def _arities(cell: Cell) -> Ints:
+    """Return how many child slots each operator's nodes may have, and those without; the greatest number for any."""
+    limits = [cell.arity_of(operator) for operator in range(len(cell.operators) + 1)]
+    return np.array([_ANY_NUMBER if limit is None else limit for limit in limits])
+
+
+def _check_arity(cell: Cell, batch: Batch, operators: Ints, direction: str, allowed: Ints) -> None:
     """Raise where a node needs more slots than its cell has: up, for its children; down, for its place among its siblings."""
     if direction == "down" and _one_slot(cell):
         return
-    limits = [cell.arity_of(operator) for operator in range(len(cell.operators) + 1)]
-    allowed = np.array([np.iinfo(np.int64).max if limit is None else limit for limit in limits])
     holders = batch.parents if direction == "up" else np.arange(batch.node_count)  # whose cell must have the slot
     wide = np.flatnonzero((batch.slots >= allowed[operators[holders]]) & (batch.parents >= 0))
     if not len(wide):
@@ -305,13 +322,14 @@ def _check_arity(cell: Cell, batch: Batch, operators: Ints, direction: str) -> N
     name = repr(batch.vocabulary[code]) if code >= 0 else "with a vector label"
     has = "has {} children" if direction == "up" else "is child {} of its parent"
     node = f"tree {batch.tree_of(place)} of the batch: node {name} {has.format(needed)}"
-    if limits[int(operators[place])] == 0 and cell.operators:
+    limit = int(allowed[operators[place]])
+    if limit == 0 and cell.operators:
         raise TreeError(
             f"{node}, but is no operator of PerLabel, which knows {', '.join(map(repr, cell.operators))}; "
             f"give it a cell of its own, or a leaf cell that takes children."
         )
     raise TreeError(
-        f"{node}, but arity={limits[int(operators[place])]}; raise `arity`, "
+        f"{node}, but arity={limit}; raise `arity`, "
         f"or choose a shared sum, canonical or tensor-train aggregator, which takes any number."
     )
 

@@ -210,7 +210,7 @@ class Forest:
     def _indices(self, index: "slice | Sequence[int] | npt.NDArray[np.integer]") -> npt.NDArray[np.int64]:
         if isinstance(index, slice):
             return np.arange(*index.indices(len(self)), dtype=np.int64)
-        chosen = _as_array(index)
+        chosen: npt.NDArray[Any] = index if isinstance(index, np.ndarray) else _as_array(index)
         if chosen.dtype == bool and chosen.shape == (len(self),):
             return np.flatnonzero(chosen)
         if chosen.size and (chosen.ndim != 1 or not np.issubdtype(chosen.dtype, np.integer)):
@@ -218,9 +218,11 @@ class Forest:
                 f"trees are chosen by a flat list of whole numbers, or a mask of {len(self)} booleans, "
                 f"got an array of {chosen.dtype} with shape {chosen.shape}."
             )
-        chosen = chosen.astype(np.int64).reshape(-1)
+        chosen = chosen.astype(np.int64, copy=False).reshape(-1)
+        if not chosen.size or (chosen.min() >= 0 and chosen.max() < len(self)):
+            return chosen
         chosen = np.where(chosen < 0, chosen + len(self), chosen)
-        if chosen.size and not (chosen.min() >= 0 and chosen.max() < len(self)):
+        if chosen.min() < 0 or chosen.max() >= len(self):
             bad = chosen[(chosen < 0) | (chosen >= len(self))][0]
             raise TreeIndexError(f"expected the numbers of some of {len(self)} trees, got {bad}.")
         return chosen

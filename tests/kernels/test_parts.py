@@ -1,5 +1,7 @@
 """The parts of the fused way: the plan, the layout, and the compilation."""
 
+import importlib
+from pathlib import Path
 from typing import Any
 
 import numba
@@ -10,6 +12,7 @@ import torch
 from treefold import Forest, LeafLSTM, PerLabel, TreeLSTM
 from treefold.aggregators import AGGREGATORS
 from treefold.flat import FlatParameters
+from treefold.kernels import compiled
 from treefold.kernels.compiled import planner
 from treefold.kernels.layout import layout_of
 from treefold.kernels.plan import make_plan
@@ -142,3 +145,21 @@ def test_kernels_compile_without_a_place_for_the_cache(monkeypatch: pytest.Monke
         return 2 * number
 
     assert doubled(4) == 8
+
+
+def test_what_was_compiled_from_other_files_is_not_taken_from_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "one.py"
+    source.write_text("def doubled(number):\n    return 2 * number\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    function = importlib.import_module("one").doubled
+
+    def is_kept(fingerprint: int) -> bool:
+        monkeypatch.setattr(compiled, "_fingerprint", lambda: fingerprint)
+        return compiled.is_on_disk(planner(function))
+
+    monkeypatch.setattr(compiled, "_fingerprint", lambda: 1)
+    assert not is_kept(1)
+    assert planner(function)(4) == 8
+    assert is_kept(1) and not is_kept(2)

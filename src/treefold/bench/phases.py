@@ -122,7 +122,7 @@ def watched(watch: Stopwatch) -> Iterator[None]:
 
         def forward(*arguments: Any) -> Encoding:
             encoding: Encoding = encode(*arguments)
-            roots = encoding.levels[0][-1]
+            roots = encoding.passes[0].blocks[-1]
             if roots.requires_grad:
                 roots.register_hook(lambda gradient: watch.switch("kernels"))  # type: ignore[no-untyped-call]
             return encoding

@@ -4,9 +4,11 @@ Numba compiles a function anew for each constant among its arguments. Where kern
 ``int(np.int64(0))``, which is none.
 """
 
+import functools
+import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import numba
 
@@ -55,11 +57,27 @@ def _compile(function: Function, **more: Any) -> Function:
     try:
         compiled: Function = numba.njit(cache=True, **options)(function)  # kept on disk
     except RuntimeError:  # no directory for the cache can be written
-        compiled = numba.njit(**options)(function)
+        return cast(Function, numba.njit(**options)(function))
+    # Numba compiles a function anew when its own file was changed. Here files call each other: after an update, what one of
+    # them left on disk does not fit the others any more.
+    file = _cache_file(compiled)
+    if hasattr(file, "_source_stamp"):
+        file._source_stamp = (file._source_stamp, _fingerprint())
     return compiled
+
+
+@functools.cache
+def _fingerprint() -> int:
+    """Return a number that changes with any of the kernels' files."""
+    paths = sorted(Path(__file__).parent.glob("*.py"))
+    return zlib.crc32(b"".join(path.read_bytes() for path in paths)) if paths else 0
+
+
+def _cache_file(function: object) -> Any:
+    return getattr(getattr(function, "_cache", None), "_cache_file", None)
 
 
 def is_on_disk(function: Callable[..., object]) -> bool:
     """Say whether numba has kept compiled forms of a kernel, as far as can be told."""
-    path = getattr(getattr(getattr(function, "_cache", None), "_cache_file", None), "_index_path", None)
-    return path is not None and Path(path).exists()
+    file = _cache_file(function)
+    return hasattr(file, "_load_index") and bool(file._load_index())

@@ -197,11 +197,11 @@ class _Fold:
     @contextmanager
     def _scratch(self, plan: Plan, weights: Weights) -> Iterator[Scratch]:
         """Lend buffers, those of an earlier pass where they are large enough; threads take different ones."""
-        sizes, dtype = np.append(plan.scratch_sizes, len(plan.row_of)), weights.values.dtype
+        sizes, dtype = plan.scratch_sizes, weights.values.dtype
         spare = self.layout.spare_scratch
         found = spare.pop() if spare else None
         if found is None or found[1].left.dtype != dtype or (found[0] < sizes).any():
-            found = sizes, make_scratch(weights.gates, len(plan.row_of), plan.scratch_sizes, dtype)
+            found = sizes, make_scratch(weights.gates, sizes, dtype)
         try:
             yield found[1]
         finally:

@@ -42,9 +42,11 @@ class FlatAdadelta(torch.optim.Adadelta):
                     state["square_avg"] = torch.zeros_like(tensor)
                     state["acc_delta"] = torch.zeros_like(tensor)
                 state["step"] += 1
-                arrays = (tensor.detach(), tensor.grad, state["square_avg"], state["acc_delta"])
                 adadelta_step(
-                    *(array.view(-1).numpy() for array in arrays),
+                    tensor.detach().view(-1).numpy(),
+                    tensor.grad.view(-1).numpy(),
+                    state["square_avg"].view(-1).numpy(),
+                    state["acc_delta"].view(-1).numpy(),
                     float(rate),
                     group["rho"],
                     group["eps"],

@@ -78,12 +78,12 @@ def scratch_sizes(tables: Tables, groups: Ints, children: Ints) -> Ints:
             carry = max(carry, group[RIGHT] * operator[RANK])
     for unit in range(len(children) - 1):
         longest = max(longest, children[unit + 1] - children[unit])
-    return np.array([left, right, carry, modes, features, labels, small, longest, rank, dimension])
+    return np.array([left, right, carry, modes, features, labels, small, longest, rank, dimension, len(children) - 1])
 
 
-def make_scratch(gates: int, units: int, sizes: Ints, dtype: "np.dtype[Any]") -> Scratch:
+def make_scratch(gates: int, sizes: Ints, dtype: "np.dtype[Any]") -> Scratch:
     """Allocate."""
-    left, right, carry, modes, features, labels, small, longest, rank, dimension = sizes.tolist()
+    left, right, carry, modes, features, labels, small, longest, rank, dimension, units = sizes.tolist()
     lanes = BLOCK * gates
 
     def room(*shape: int) -> Floats:
