@@ -14,6 +14,7 @@ from treefold import Forest
 from treefold.dataset import Dataset
 from treefold.datasets import build
 from treefold.errors import FileError, ModelFileError, TrainingError
+from treefold.kernels.optimisers import FlatAdadelta
 from treefold.saving import load_model
 from treefold.settings import ModelSettings, RunSettings, TrainingSettings
 from treefold.training import Progress, resume, train
@@ -83,6 +84,30 @@ def test_a_run_stopped_anywhere_ends_as_if_it_had_not_been(whole: Path, tmp_path
     load_model(folder)
     resume(DATA, folder)
     assert weights(folder) == weights(whole) and metrics(folder) == metrics(whole)
+
+
+@pytest.mark.parametrize("step", [1, 20, 40])
+def test_ctrl_c_in_the_middle_of_a_step_waits_for_its_end(
+    whole: Path, tmp_path: Path, step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the checkpoint would have the weights after the step and the count of batches before it."""
+    plain, taken = FlatAdadelta.step, 0
+
+    def interrupted(optimiser: FlatAdadelta) -> None:
+        nonlocal taken
+        plain(optimiser)
+        taken += 1
+        if taken == step:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(FlatAdadelta, "step", interrupted)
+    interrupted.hooked = True  # type: ignore[attr-defined]
+    with pytest.raises(KeyboardInterrupt):
+        train(DATA, tmp_path / "run", SETTINGS)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    monkeypatch.undo()
+    resume(DATA, tmp_path / "run")
+    assert weights(tmp_path / "run") == weights(whole) and metrics(tmp_path / "run") == metrics(whole)
 
 
 def test_a_killed_run_is_never_damaged_and_ends_with_the_same_weights(whole: Path, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from treefold.training import resume as resume_run
 from treefold.training import train as train_run
 from treefold.training.examples import Examples, Score
 from treefold.training.loop import Progress
+from treefold.training.parallel import Workers, joined
 
 _SECONDS_BETWEEN_LINES, _SECONDS_BETWEEN_MOVES = 20, 0.1
 
@@ -38,10 +39,26 @@ def train(
 
     What the settings leave open is chosen from the data: `treefold describe RUN` shows it. Stops when validation has not
     improved for `patience` epochs; the best weights are kept. An interrupted run goes on with `--resume`, and ends with the
-    same weights as if it had not been interrupted.
+    same weights as if it had not been interrupted. Several processes train one model together with
+    `torchrun --nproc-per-node 2 -m treefold train …`: each takes its share of every batch.
 
     Example: `treefold train data/listops --out runs/hosvd --set aggregator=tucker --set state_size=20 --set rank=3`
     """
+    with joined() as workers:
+        _train(data, out_folder, config, changes or [], task, workers, resume=resume, baselines=baselines)
+
+
+def _train(
+    data: Path,
+    out_folder: Path,
+    config: Path | None,
+    changes: list[str],
+    task: str | None,
+    workers: Workers,
+    *,
+    resume: bool,
+    baselines: bool,
+) -> None:
     examples = Dataset.open(data)
     if baselines and not len(examples.splits.get("test", [])):
         raise ConfigurationError("--baselines expects a data set with a test split, got none; leave it out.")
@@ -51,10 +68,12 @@ def train(
                 raise ConfigurationError(
                     "--resume expects the settings of the run as they are, got others; leave them out."
                 )
-            saved, result = resume_run(examples, out_folder, reporter=display)
+            saved, result = resume_run(examples, out_folder, reporter=display, workers=workers)
         else:
-            settings = _settings(config, changes or [], task, pairs=examples.pairs)
-            saved, result = train_run(examples, out_folder, settings, reporter=display)
+            settings = _settings(config, changes, task, pairs=examples.pairs)
+            saved, result = train_run(examples, out_folder, settings, reporter=display, workers=workers)
+    if not workers.is_first:
+        return
     chosen = saved.settings.task
     name = "R²" if chosen == "regression" else "accuracy"
     if result.history and "validation_score" in result.history[-1]:

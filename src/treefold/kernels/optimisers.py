@@ -29,10 +29,10 @@ class FlatAdadelta(torch.optim.Adadelta):
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Take a step."""
         tensors = [tensor for group in self.param_groups for tensor in group["params"] if tensor.grad is not None]
-        if closure is not None or not all(map(_is_plain, tensors)):
+        turned = any(group["maximize"] for group in self.param_groups)
+        if closure is not None or turned or not all(map(_is_plain, tensors)):
             return super().step(closure)
         for group in self.param_groups:
-            rate = -group["lr"] if group["maximize"] else group["lr"]
             for tensor in group["params"]:
                 if tensor.grad is None:
                     continue
@@ -47,7 +47,7 @@ class FlatAdadelta(torch.optim.Adadelta):
                     tensor.grad.view(-1).numpy(),
                     state["square_avg"].view(-1).numpy(),
                     state["acc_delta"].view(-1).numpy(),
-                    float(rate),
+                    float(group["lr"]),
                     group["rho"],
                     group["eps"],
                     float(group["weight_decay"]),

@@ -15,6 +15,7 @@ from treefold.errors import TrainingError
 from treefold.forest import Forest
 from treefold.models import TreeModel
 from treefold.settings import Task, TrainingSettings
+from treefold.training.parallel import ALONE, Workers
 
 # Axes:  n examples · B examples of a batch · N nodes of a batch · K classes or outputs
 Ints = npt.NDArray[np.int64]
@@ -157,6 +158,16 @@ def outputs_of(model: TreeModel, examples: Examples, numbers: Ints) -> Tensor:
     return torch.cat(outputs)
 
 
+def _shared_outputs(model: TreeModel, examples: Examples, numbers: Ints, workers: Workers) -> Tensor:
+    """Return what `outputs_of` returns; of several processes each computes its share."""
+    if len(numbers) < workers.count:
+        return outputs_of(model, examples, numbers)
+    share = workers.share(numbers)
+    rows = examples.sizes(numbers) if examples.task == "node" else np.ones(len(numbers), np.int64)
+    before = int(rows[: workers.first_of(len(numbers))].sum())
+    return workers.joined_rows(outputs_of(model, examples, share), before, int(rows.sum()))
+
+
 @final
 @dataclass(frozen=True)
 class Score:
@@ -166,9 +177,9 @@ class Score:
     score: float
 
     @classmethod
-    def of(cls, model: TreeModel, examples: Examples, numbers: Ints) -> "Score":
-        """Measure a model on examples."""
-        outputs = outputs_of(model, examples, numbers).double()
+    def of(cls, model: TreeModel, examples: Examples, numbers: Ints, workers: Workers = ALONE) -> "Score":
+        """Measure a model on examples; of several processes each computes its share."""
+        outputs = _shared_outputs(model, examples, numbers, workers).double()
         target = examples.target(numbers)
         loss = float(examples.loss(outputs, numbers))
         if examples.task == "regression":

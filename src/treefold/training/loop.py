@@ -16,6 +16,7 @@ from treefold.kernels.optimisers import FlatAdadelta
 from treefold.models import TreeModel
 from treefold.settings import TrainingSettings
 from treefold.training.examples import Examples, Ints, Score, deal
+from treefold.training.parallel import ALONE, Workers
 
 
 @final
@@ -87,9 +88,15 @@ class Trainer:
     """A training under way: model, examples, optimiser and state."""
 
     def __init__(
-        self, model: TreeModel, examples: Examples, train: Ints, validation: Ints, settings: TrainingSettings
+        self,
+        model: TreeModel,
+        examples: Examples,
+        train: Ints,
+        validation: Ints,
+        settings: TrainingSettings,
+        workers: Workers = ALONE,
     ) -> None:
-        self.model, self.examples, self.settings = model, examples, settings
+        self.model, self.examples, self.settings, self.workers = model, examples, settings, workers
         self.train_numbers, self.validation_numbers = examples.known(train), examples.known(validation)
         if not len(self.train_numbers):
             raise TrainingError(
@@ -153,10 +160,7 @@ class Trainer:
     def _step(self, chosen: Ints, total_steps: int) -> tuple[float, int, int]:
         """Take one step; return the loss before it, the number of right answers and of targets."""
         settings = self.settings
-        self.flat.gradient.zero_()
-        outputs = self.model(self.examples.batch(chosen))
-        loss = self.examples.loss(outputs, chosen)
-        torch.autograd.backward(loss)
+        loss, correct, count = self._add_gradients(chosen)
         if settings.l2:
             self.flat.gradient.add_(self.flat.values.data, alpha=2 * settings.l2)
         self.flat.settle_gradient()
@@ -170,6 +174,24 @@ class Trainer:
         if settings.weight_decay:
             self.flat.settle_values()
         self.state.step += 1
+        return loss, correct, count
+
+    def _add_gradients(self, chosen: Ints) -> tuple[float, int, int]:
+        """Compute the gradient of the batch's mean loss; of several processes each takes its share."""
+        self.flat.gradient.zero_()
+        if self.workers.count == 1:
+            return self._backward(chosen)
+        share = self.workers.share(chosen)
+        loss, correct, count = self._backward(share) if len(share) else (0.0, 0, 0)
+        # The mean over all is the mean of the shares' means, each weighed by its number of targets.
+        sums = self.workers.add_up(torch.tensor([loss * count, correct, count], dtype=torch.float64)).tolist()
+        self.workers.add_up(self.flat.gradient.mul_(count / max(sums[2], 1)))
+        return sums[0] / max(sums[2], 1), int(sums[1]), int(sums[2])
+
+    def _backward(self, chosen: Ints) -> tuple[float, int, int]:
+        outputs = self.model(self.examples.batch(chosen))
+        loss = self.examples.loss(outputs, chosen)
+        torch.autograd.backward(loss)
         if self.examples.task == "regression":
             return float(loss.detach()), 0, len(chosen)
         target = self.examples.target(chosen)
@@ -186,7 +208,7 @@ class Trainer:
         metrics["processor_seconds"] = round(state.processor_seconds, 3)  # what it costs on a machine that is shared
         metrics["examples_per_second"] = round(len(self.train_numbers) / max(state.seconds, 1e-9), 1)
         if len(self.validation_numbers):
-            measured = Score.of(self.model, self.examples, self.validation_numbers)
+            measured = Score.of(self.model, self.examples, self.validation_numbers, self.workers)
             metrics["validation_loss"], metrics["validation_score"] = measured.loss, measured.score
             # Of equal scores the lower loss: a few trees held out are soon all right, by chance.
             if (measured.score, -measured.loss) > (state.best_score, -state.best_loss):

@@ -3,8 +3,12 @@
 import json
 import os
 import platform
+import signal
+import threading
 import time
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +25,7 @@ from treefold.saving import CONFIG, SavedModel, load_model, read_tensors, write_
 from treefold.settings import RunSettings
 from treefold.training.examples import Examples
 from treefold.training.loop import Reporter, Result, Silent, State, Trainer, load_optimiser_tensors, optimiser_tensors
+from treefold.training.parallel import ALONE, Workers
 
 CHECKPOINT, METRICS, ENVIRONMENT = "checkpoint.safetensors", "metrics.jsonl", "environment.json"
 _OPTIMISER: Final = "optimiser."
@@ -32,6 +37,7 @@ def train(
     settings: RunSettings,
     *,
     reporter: Reporter | None = None,
+    workers: Workers = ALONE,
 ) -> tuple[SavedModel, Result]:
     """Train a model on a data set, in a run directory that must not exist yet.
 
@@ -39,7 +45,7 @@ def train(
     far), ``metrics.jsonl`` (a line an epoch), ``environment.json``, and ``checkpoint.safetensors``, from which `resume` goes on.
     """
     folder = Path(folder)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if workers.is_first and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise FileError(
             f"{folder}: expected a name that is free, got one that exists; choose another, or go on there with --resume."
         )
@@ -62,16 +68,17 @@ def train(
     model = build_model(model_settings, labels, settings.task, outputs)
     classes = () if settings.task == "regression" else data.classes
     saved = SavedModel(model, settings, labels, classes, outputs)
-    trainer = _trainer(saved, examples, data)
-    folder.mkdir(parents=True, exist_ok=True)
-    write_text(folder / ENVIRONMENT, json.dumps(_environment(data), indent=1) + "\n")
-    saved.save(folder)
-    _write_checkpoint(folder, trainer)
+    trainer = _trainer(saved, examples, data, workers)
+    if workers.is_first:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(folder / ENVIRONMENT, json.dumps(_environment(data), indent=1) + "\n")
+        saved.save(folder)
+        _write_checkpoint(folder, trainer)
     return _run(saved, trainer, folder, reporter)
 
 
 def resume(
-    data: Dataset, folder: str | os.PathLike[str], *, reporter: Reporter | None = None
+    data: Dataset, folder: str | os.PathLike[str], *, reporter: Reporter | None = None, workers: Workers = ALONE
 ) -> tuple[SavedModel, Result]:
     """Go on with a run that was ended before it was finished; the end is that of a run without interruption, bit for bit."""
     folder = Path(folder)
@@ -85,12 +92,16 @@ def resume(
     if environment["data"] != _fingerprint(data):
         raise TrainingError(f"{folder}: expected the data set that the run began with, got another; give the same one.")
     seed_everything(saved.settings)
-    trainer = _trainer(saved, Examples.of(data, saved.settings.task), data)
+    trainer = _trainer(saved, Examples.of(data, saved.settings.task), data, workers)
     _read_checkpoint(folder, trainer)
     return _run(saved, trainer, folder, reporter)
 
 
 def _run(saved: SavedModel, trainer: Trainer, folder: Path, reporter: Reporter | None) -> tuple[SavedModel, Result]:
+    if not trainer.workers.is_first:  # the first process writes the files, and talks
+        result = trainer.run(Silent())
+        trainer.flat.release()
+        return saved, result
     minutes = saved.settings.training.checkpoint_minutes
     written = time.monotonic()
     board = _board(folder) if saved.settings.training.tensorboard else None
@@ -98,18 +109,20 @@ def _run(saved: SavedModel, trainer: Trainer, folder: Path, reporter: Reporter |
     def after(trainer: Trainer) -> None:
         nonlocal written
         closed = trainer.state.batch == 0
-        if not closed and time.monotonic() - written < 60 * minutes:
-            return
-        _write_checkpoint(folder, trainer)
-        written = time.monotonic()
+        if closed or time.monotonic() - written >= 60 * minutes:
+            _write_checkpoint(folder, trainer)
+            written = time.monotonic()
         if closed:
             _write_epoch(folder, saved, trainer)
             if board is not None:
                 for name, value in trainer.state.history[-1].items():
                     board.add_scalar(name, value, trainer.state.epoch)
+        if interrupted.is_set():
+            raise KeyboardInterrupt
 
     try:
-        result = trainer.run(reporter or Silent(), after)
+        with _interrupts_between_batches() as interrupted:
+            result = trainer.run(reporter or Silent(), after)
     except KeyboardInterrupt:
         _write_checkpoint(folder, trainer)
         raise
@@ -119,6 +132,24 @@ def _run(saved: SavedModel, trainer: Trainer, folder: Path, reporter: Reporter |
     _write_epoch(folder, saved, trainer)
     trainer.flat.release()
     return saved, result
+
+
+@contextmanager
+def _interrupts_between_batches() -> Iterator[threading.Event]:
+    """Turn Ctrl-C into an event, so that training ends between two batches, where a checkpoint is of one moment.
+
+    Nothing changes where somebody else takes care of Ctrl-C, or in other threads than the main one, which alone is told of it.
+    """
+    interrupted = threading.Event()
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield interrupted
+        return
+    before = signal.signal(signal.SIGINT, lambda *_: interrupted.set())
+    try:
+        yield interrupted
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _write_epoch(folder: Path, saved: SavedModel, trainer: Trainer) -> None:
@@ -156,10 +187,10 @@ def _read_checkpoint(folder: Path, trainer: Trainer) -> None:
     load_optimiser_tensors(trainer.optimiser, state)
 
 
-def _trainer(saved: SavedModel, examples: Examples, data: Dataset) -> Trainer:
+def _trainer(saved: SavedModel, examples: Examples, data: Dataset, workers: Workers) -> Trainer:
     empty = np.zeros(0, np.int64)
     train_numbers, validation = (np.asarray(data.splits.get(name, empty)) for name in ("train", "validation"))
-    return Trainer(saved.model, examples, train_numbers, validation, saved.settings.training)
+    return Trainer(saved.model, examples, train_numbers, validation, saved.settings.training, workers)
 
 
 def _known(data: Dataset, numbers: Any) -> Forest:

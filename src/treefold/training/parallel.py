@@ -1,0 +1,78 @@
+"""Several processes that train one model together: each takes its share of every batch, and the gradients are added up."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final, final
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor, distributed
+
+from treefold.errors import TrainingError
+
+Ints = npt.NDArray[np.int64]
+
+
+@final
+@dataclass(frozen=True)
+class Workers:
+    """The processes that work together, and which of them this is; one alone unless `joined` says otherwise.
+
+    >>> Workers().share(np.arange(5)).tolist(), Workers(1, 2).share(np.arange(5)).tolist()
+    ([0, 1, 2, 3, 4], [2, 3, 4])
+    """
+
+    rank: int = 0
+    count: int = 1
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the process that writes files and talks."""
+        return self.rank == 0
+
+    def first_of(self, count: int) -> int:
+        """Return where this process's share of so many begins."""
+        return count * self.rank // self.count
+
+    def share(self, numbers: Ints) -> Ints:
+        """Return what this process takes of some work; all shares in a row are the whole."""
+        return numbers[self.first_of(len(numbers)) : len(numbers) * (self.rank + 1) // self.count]
+
+    def add_up(self, tensor: Tensor) -> Tensor:
+        """Replace a tensor by the sum over all processes, the same bits in each."""
+        if self.count > 1:
+            distributed.all_reduce(tensor)
+        return tensor
+
+    def joined_rows(self, rows: Tensor, before: int, total: int) -> Tensor:
+        """Put the rows of all processes together, (total, …); those of this one come after so many others."""
+        if self.count == 1:
+            return rows
+        whole = rows.new_zeros(total, *rows.shape[1:])
+        whole[before : before + len(rows)] = rows
+        return self.add_up(whole)
+
+
+ALONE: Final = Workers()
+
+
+@contextmanager
+def joined() -> Iterator[Workers]:
+    """Join the other processes where `torchrun` has started several; alone otherwise."""
+    count = os.environ.get("WORLD_SIZE", "1")
+    if count == "1":
+        yield ALONE
+        return
+    try:
+        distributed.init_process_group("gloo")
+    except (ValueError, RuntimeError) as problem:
+        raise TrainingError(
+            f"WORLD_SIZE={count} expects the environment that torchrun makes, got {problem}; "
+            f"start with `torchrun --nproc-per-node {count} -m treefold train …`, or unset WORLD_SIZE."
+        ) from None
+    try:
+        yield Workers(distributed.get_rank(), distributed.get_world_size())
+    finally:
+        distributed.destroy_process_group()
