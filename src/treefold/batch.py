@@ -92,7 +92,7 @@ class Batch:
     vectors: npt.NDArray[np.float64]
     parents: Ints
     slots: Ints
-    depths: Ints
+    depths: npt.NDArray[np.integer]
     roots: Ints
 
     @property
@@ -110,15 +110,15 @@ class Batch:
     @functools.cached_property
     def schedule(self) -> Schedule:
         """The order by levels."""
-        count, trees = self.node_count, len(self)
-        deepest = int(self.depths.max())
-        order = np.lexsort((self.labels, -self.depths))
+        count, trees, depths = self.node_count, len(self), self.depths.astype(np.int64)
+        deepest = int(depths.max())
+        order = np.lexsort((self.labels, -depths))
         places = np.empty(count, np.int64)
         places[order] = np.arange(count)
 
-        level_sizes = np.bincount(self.depths, minlength=deepest + 1)[::-1]
+        level_sizes = np.bincount(depths, minlength=deepest + 1)[::-1]
         level_starts = np.cumsum(level_sizes) - level_sizes
-        levels = deepest - self.depths[order]
+        levels = deepest - depths[order]
         slots = self.slots[order]
         # The roots, and only they, are at depth 0: they are the last level, the other nodes are the first `inner` ones.
         inner = count - trees

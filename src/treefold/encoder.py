@@ -34,6 +34,8 @@ class Memories:
     def of(self, nodes: Ints) -> Tensor:
         """Return the memories of some nodes, (n, S)."""
         rows, last = self.rows[nodes], self.blocks[-1]
+        if len(self.blocks) == 1:
+            return last.index_select(0, torch.from_numpy(rows).to(last.device))
         before = sum(map(len, self.blocks)) - len(last)
         if rows.min(initial=0) >= before:  # no need to join the blocks
             return last.index_select(0, torch.from_numpy(rows - before).to(last.device))
@@ -192,12 +194,11 @@ class TreeEncoder(nn.Module):
         """
         if self.labels is None:
             return None, np.full(batch.node_count, -1)
-        sees = operators == len(self.operators)
-        rows = np.where(sees, codes, -1)
         table = self.labels.table if isinstance(self.labels, (OneHot, Thermometer, Embedding)) else None
         if table is not None and not len(batch.vectors) and len(table) <= batch.node_count:
-            return table, rows
-        chosen = codes[sees]
+            return table, np.maximum(codes, -1)  # negative at operators
+        sees = operators == len(self.operators)
+        rows, chosen = np.where(sees, codes, -1), codes[sees]
         if table is not None and not len(batch.vectors):
             chosen, rows[sees] = np.unique(chosen, return_inverse=True)  # a few rows of a large table
         else:
@@ -218,6 +219,11 @@ class TreeEncoder(nn.Module):
         if self._translation is None or self._translation[0] is not batch.vocabulary:
             self._translation = (batch.vocabulary, np.append(batch.vocabulary.codes_in(self.vocabulary), -1))
         table = self._translation[1]
+        if not len(batch.vectors):  # text labels alone
+            own = table[batch.labels]
+            if own.min() < 0:
+                self._raise_unknown(batch, int(np.flatnonzero(own < 0)[0]))
+            return np.minimum(own, count), own - count
         own = np.where(batch.labels >= 0, table[np.maximum(batch.labels, -1)], count)
         if own.min() < 0:
             self._raise_unknown(batch, int(np.flatnonzero(own < 0)[0]))

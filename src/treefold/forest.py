@@ -146,21 +146,24 @@ class Forest:
         >>> Forest(["(MIN 2 (MAX 1 3))", "7"]).batch([1, 0]).schedule.level_sizes.tolist()  # deepest level first
         [2, 2, 2]
         """
-        chosen = self._indices(slice(None) if indices is None else indices)
-        if not len(chosen):
+        rows: slice | npt.NDArray[np.int64]
+        if indices is None:
+            rows, sizes = slice(None), self.sizes
+        else:
+            rows, sizes = self._rows(self._indices(indices))
+        if not len(sizes):
             raise TreeError("a batch expects at least one tree, got none; skip empty batches.")
-        rows, sizes = self._rows(chosen)
-        labels, vectors = _own_vectors(self.labels[rows], self.vectors)
+        labels, vectors = _own_vectors(self.labels[rows].astype(np.int64), self.vectors)
         roots = np.cumsum(sizes) - 1
         parents = np.add(np.repeat(roots + 1 - sizes, sizes), self.parents[rows], dtype=np.int64)
         parents[roots] = -1
         return Batch(
             vocabulary=self.vocabulary,
-            labels=labels.astype(np.int64),
+            labels=labels,
             vectors=vectors,
             parents=parents,
             slots=self.slots[rows].astype(np.int64),
-            depths=self.depths[rows].astype(np.int64),
+            depths=self.depths[rows],
             roots=roots,
         )
 
@@ -338,9 +341,9 @@ def _new_code(
 
 
 def _own_vectors(
-    labels: npt.NDArray[np.int32], vectors: npt.NDArray[np.float64]
-) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float64]]:
-    """Renumber the vector labels of chosen nodes so that they point to a table of their own."""
+    labels: npt.NDArray[Any], vectors: npt.NDArray[np.float64]
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.float64]]:
+    """Renumber the vector labels of chosen nodes, in place, so that they point to a table of their own."""
     if not len(vectors):
         return labels, vectors
     with_vector = np.flatnonzero(labels < 0)

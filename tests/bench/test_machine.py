@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from treefold.bench.machine import core_count, machine, peak_growth, peak_resident, require_threads, threads
+from treefold.bench.machine import core_count, machine, peak_growth, peak_resident, require_threads, scaling, threads
 from treefold.errors import ConfigurationError
 
 
@@ -34,3 +34,9 @@ def test_memory_that_is_filled_and_freed_is_seen() -> None:
 def test_the_machine_is_named_with_its_versions() -> None:
     facts = machine()
     assert facts["versions"]["torch"] == torch.__version__ and facts["cores"] >= 1 and facts["cpu"]
+
+
+def test_scaling_is_what_so_many_threads_do_in_the_time_of_one() -> None:
+    """One round of a fake clock: alone 3 ticks, two together 4."""
+    ticks = iter([0.0, 3.0, 10.0, 14.0])
+    assert scaling(2, rounds=1, clock=lambda: next(ticks)) == 2 * 3 / 4

@@ -13,10 +13,10 @@ from treefold import Forest, LeafLSTM, PerLabel, TreeLSTM
 from treefold.aggregators import AGGREGATORS
 from treefold.flat import FlatParameters
 from treefold.kernels import compiled
+from treefold.kernels.calls import forward
 from treefold.kernels.compiled import planner
-from treefold.kernels.layout import layout_of
-from treefold.kernels.plan import make_plan
-from treefold.kernels.tables import FROM, IS_EDGES, MASK, OPERATOR, PRESENT, TO, Plan
+from treefold.kernels.layout import Layout, layout_of
+from treefold.kernels.tables import FROM, IS_EDGES, MASK, OPERATOR, PRESENT, TO, Ints, Plan
 
 
 def listops_like(aggregator: str, *, shared: bool = False) -> PerLabel:
@@ -28,16 +28,24 @@ def listops_like(aggregator: str, *, shared: bool = False) -> PerLabel:
     return PerLabel(cells, leaf=LeafLSTM(label_size=2, state_size=3))
 
 
+def plan_with(
+    layout: Layout, parents: Ints, slots: Ints, first: int, operators: Ints, rows: Ints, share: bool = True
+) -> Plan:
+    weights, labels = layout.pack(layout.parameters), np.eye(2, dtype=np.float32)
+    rows = np.minimum(rows, 1)  # two label vectors
+    return forward(weights, layout.widths, parents, slots, first, operators, rows, labels, share)[0]
+
+
 def plan_of(forest: Forest, aggregator: str, *, share: bool = True, trees: slice = slice(None)) -> Plan:
     batch = forest.batch()
     kinds = {"f": 0, "g": 1}
     operators = np.array([kinds.get(forest.vocabulary[code], 2) for code in batch.labels])
     rows = np.where(operators == 2, batch.labels, -1)
-    tables = layout_of(listops_like(aggregator)).tables
+    layout = layout_of(listops_like(aggregator))
     chosen = range(len(batch))[trees]
     start, stop = int(forest.offsets[chosen[0]]), int(forest.offsets[chosen[-1] + 1])
     part = slice(start, stop)
-    return make_plan(batch.parents[part], batch.slots[part], start, operators[part], rows[part], tables, share)
+    return plan_with(layout, batch.parents[part], batch.slots[part], start, operators[part], rows[part], share)
 
 
 def test_equal_subtrees_are_one_unit_and_equal_edges_are_one_edge() -> None:
@@ -87,9 +95,9 @@ def test_the_plan_of_some_trees_is_that_of_the_same_trees_alone() -> None:
 
 def test_children_stand_in_the_order_of_their_slots_however_they_are_stored() -> None:
     """Two siblings (a in slot 1, b in slot 0) stored the wrong way round, below a root."""
-    tables = layout_of(listops_like("tensor-train")).tables
+    layout = layout_of(listops_like("tensor-train"))
     parents, slots = np.array([2, 2, -1]), np.array([1, 0, 0])
-    plan = make_plan(parents, slots, 0, np.array([2, 2, 0]), np.array([0, 1, -1]), tables, True)
+    plan = plan_with(layout, parents, slots, 0, np.array([2, 2, 0]), np.array([0, 1, -1]))
     root = plan.unit_of[2]
     children = slice(plan.children[root], plan.children[root + 1])
     assert plan.child_slot[children].tolist() == [0, 1]

@@ -5,7 +5,9 @@ import os
 import platform
 import resource
 import sys
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -67,6 +69,29 @@ def threads(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def scaling(count: int, rounds: int = 5, clock: Callable[[], float] = time.perf_counter) -> float:
+    """Return how many times the work of one thread so many do at the same time: what any program can gain here at most.
+
+    The work are matrix products that share nothing and fit into the nearest caches. Virtual cores may be less than their number.
+    """
+    matrix = torch.rand(64, 64)
+
+    def work(_: object = None) -> None:
+        for _ in range(2000):
+            torch.mm(matrix, matrix)
+
+    alone, together = [], []
+    with threads(1), ThreadPoolExecutor(count) as pool:
+        for _ in range(rounds):
+            start = clock()
+            work()
+            alone.append(clock() - start)
+            start = clock()
+            list(pool.map(work, range(count)))
+            together.append(clock() - start)
+    return count * min(alone) / min(together)
 
 
 def peak_resident() -> int:

@@ -158,7 +158,8 @@ def _threads(options: Options, count: int, *, train: bool) -> Values:
         return run
 
     ways = {f"{count}_threads": with_threads(count), "1_thread": with_threads(1)}
-    return compared(options.measure(ways, time.perf_counter), *work_of(examples, pieces), count)
+    values = compared(options.measure(ways, time.perf_counter), *work_of(examples, pieces), count)
+    return {**values, "machine_ratio": machine.scaling(count)}
 
 
 def _shared_evaluation(options: Options) -> Values:

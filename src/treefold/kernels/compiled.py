@@ -11,6 +11,11 @@ from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
 import numba
+from numba import carray  # type: ignore[attr-defined]
+from numba.core.types import CPointer
+from numba.extending import intrinsic
+
+from treefold.kernels.tables import Floats, Ints
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
@@ -20,12 +25,12 @@ _FAST: Final = {"contract", "reassoc", "nsz", "arcp", "afn"}
 
 def planner(function: Function) -> Function:
     """Compile a function that is called from Python and makes arrays."""
-    return _compile(function)
+    return _compile(function, no_cfunc_wrapper=True)
 
 
 def kernel(function: Function) -> Function:
     """Compile a function that is called from Python and makes no array, like `inner`."""
-    return _compile(function, _nrt=False)
+    return _compile(function, no_cfunc_wrapper=True, _nrt=False)
 
 
 def allocating(function: Function) -> Function:
@@ -81,3 +86,33 @@ def is_on_disk(function: Callable[..., object]) -> bool:
     """Say whether numba has kept compiled forms of a kernel, as far as can be told."""
     file = _cache_file(function)
     return hasattr(file, "_load_index") and bool(file._load_index())
+
+
+@intrinsic
+def _pointer(context: Any, address: Any, like: Any) -> Any:
+    """Turn an address into a pointer to numbers of the type that an array has."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
+
+    return CPointer(like.dtype)(address, like), generate  # type: ignore[no-untyped-call]
+
+
+@planner
+def collect(addresses: Ints, copies: Ints, result: Floats) -> None:
+    """Copy numbers from several places of memory into one array.
+
+    ``copies`` (n, 6): from which, where in it, where to, how many in a row, how many rows, how far apart they are here.
+    """
+    for index in range(len(copies)):
+        start, target, count = copies[index, 1], copies[index, 2], copies[index, 3]
+        rows, apart = copies[index, 4], copies[index, 5]
+        source = carray(_pointer(addresses[copies[index, 0]], result), start + rows * count)  # type: ignore[call-arg]
+        if count >= rows:
+            for row in range(rows):
+                for k in range(count):
+                    result[target + row * apart + k] = source[start + row * count + k]
+        else:
+            for k in range(count):
+                for row in range(rows):
+                    result[target + row * apart + k] = source[start + row * count + k]

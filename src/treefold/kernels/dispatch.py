@@ -1,13 +1,13 @@
 """Which way an upward pass goes, and the fused way: a function of parameters and label vectors that autograd knows."""
 
 import functools
+import itertools
 import logging
 import os
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar, final
 
@@ -20,12 +20,10 @@ from treefold.aggregators import Aggregator
 from treefold.batch import Batch
 from treefold.cells import Cell, LeafLSTM, LeafRNN, PerLabel, TreeLSTM, TreeRNN
 from treefold.flat import Arrangement, FlatParameters, in_charge_of
+from treefold.kernels.calls import backward, forward
 from treefold.kernels.compiled import is_on_disk
 from treefold.kernels.layout import FORMS, Layout, gates_of, layout_of
-from treefold.kernels.passes import fold_backward, fold_forward
-from treefold.kernels.plan import make_plan
-from treefold.kernels.scratch import Scratch, make_scratch
-from treefold.kernels.tables import Floats, Gradients, Ints, Plan, States, Weights
+from treefold.kernels.tables import Floats, Ints, Plan, States, Weights
 
 # Axes:  N nodes · U units, the distinct subtrees · S memory size · X label vectors · M label size
 Result = TypeVar("Result")
@@ -54,21 +52,29 @@ def fold_up_fused(
     parameters = layout.parameters
     if vectors is None:
         vectors = parameters[0].new_zeros(0, 0)
-    fold = _Fold(layout, batch, operators if len(layout.operators) > 1 else np.zeros_like(operators), rows, share)
-    if not torch.is_grad_enabled() or not any(tensor.requires_grad for tensor in (vectors, *parameters)):
-        return Folded(fold.forward(vectors, layout.pack(parameters)), fold.unit_of)
+    fold = _Fold(
+        layout,
+        batch,
+        operators if len(layout.operators) > 1 else np.zeros_like(operators),
+        rows,
+        share,
+        not cell.training,
+    )
     home = in_charge_of(parameters[0])
     if home is not None and home.owner is layout:
         fold.home, parameters = home, [home.values]
+    if not torch.is_grad_enabled() or not any(tensor.requires_grad for tensor in (vectors, *parameters)):
+        return fold.infer(vectors, parameters)
     memories: Tensor = _Function.apply(fold, vectors, *parameters)  # type: ignore[no-untyped-call]
     return Folded(memories, fold.unit_of)
 
 
-# Measured with `benchmarks/kernels.py --batch 25` and `--batch 400`, one thread: how many times faster a training step is in the
+# Measured with `treefold bench step --batch 25` and `--batch 400`, one thread: how many times faster a training step is in the
 # fused way, against the entries of the largest matrix times the nodes. Trees whose leaves all differ, Sum: c=25 6.7 at 2e6, 1.7
 # at 3e7; c=214 3.2 at 1e8, 1.2 at 2e9; c=400 2.1 at 4e8, 1.0 at 7e9. LRT, Full c=100: 1.5 at 5e8, 1.1 at 8e9. No case lost below
 # the bound; beyond it the matrix products of large batches win.
 _BREAK_EVEN: Final = 5e9
+_MOST_THREADS: Final = 256
 _LARGEST: Final = 2_000_000  # entries of one matrix, beyond which nothing was measured
 
 
@@ -77,6 +83,8 @@ def is_worth_it(cell: Cell, batch: Batch) -> bool:
     layout = _known(cell).layout
     if layout is None or layout.largest > _LARGEST:
         return False
+    if layout.largest * batch.node_count < _BREAK_EVEN / _MOST_THREADS:  # the usual case, without asking for threads
+        return True
     alone = torch.get_num_threads() if _parts(len(batch)) == 1 else 1
     return layout.largest * batch.node_count * alone < _BREAK_EVEN
 
@@ -84,7 +92,9 @@ def is_worth_it(cell: Cell, batch: Batch) -> bool:
 def arrangement_of(cell: Cell) -> Arrangement | None:
     """Say how the parameters of a cell should stand in one tensor, so that the fused way need not copy them."""
     layout = _known(cell).layout
-    return None if layout is None else layout.arrangement()
+    if layout is None or not all(parameter.requires_grad for parameter in layout.parameters):
+        return None
+    return layout.arrangement()
 
 
 def why_not(cell: Cell, reference: Tensor) -> str | None:
@@ -109,6 +119,7 @@ class _Fold:
     operators: Ints
     rows: Ints
     share: bool
+    settled: bool  # whether training is over, as far as is known
     home: FlatParameters | None = None  # who has all parameters in one tensor, and is given instead of them
 
     def __post_init__(self) -> None:
@@ -121,67 +132,33 @@ class _Fold:
             return self.layout.pack(list(parameters))
         return Weights(self.home.values.detach().numpy()[: self.home.arranged], *self.layout.tables)
 
-    def forward(self, vectors: Tensor, weights: Weights) -> Tensor:
-        """Return the memories of the units."""
-        batch, labels = self.batch, vectors.detach().contiguous().numpy()
-        parts = _parts(len(batch))
-        # A part is a run of whole trees.
-        ends = [int(batch.roots[len(batch) * (part + 1) // parts - 1]) + 1 for part in range(parts)]
+    def infer(self, vectors: Tensor, parameters: Sequence[Tensor]) -> Folded:
+        """Return the memories, for weights that nobody changes meanwhile."""
+        standing = self.layout.standing(list(parameters)) if self.home is None and self.settled else None
+        return self.forward(vectors, self.pack(parameters) if standing is None else standing)
 
-        def run(part: int) -> tuple[Plan, States]:
-            start, stop = ends[part - 1] if part else 0, ends[part]
-            plan = make_plan(
-                batch.parents[start:stop],
-                batch.slots[start:stop],
-                start,
-                self.operators[start:stop],
-                self.rows[start:stop],
-                self.layout.tables,
-                self.share,
-            )
-            states = self._states(plan, weights.values.dtype)
-            with self._scratch(plan, weights) as scratch:
-                fold_forward(weights, plan, states, labels, scratch)
-            return plan, states
-
-        self.work = _announced("the forward pass", fold_forward, weights, lambda: _each_part(run, parts))
-        memories = [states.memory for _, states in self.work]
-        firsts = np.cumsum([0, *map(len, memories)])
-        self.unit_of = (
-            self.work[0][0].unit_of
-            if parts == 1
-            else np.concatenate([plan.unit_of + first for (plan, _), first in zip(self.work, firsts, strict=False)])
+    def forward(self, vectors: Tensor, weights: Weights) -> Folded:
+        """Return the memories, and keep what the backward pass needs."""
+        calls = self._calls(vectors, weights)
+        self.work = _announced(
+            "the forward pass", forward, weights, lambda: _each_part(lambda part: forward(*calls[part]), len(calls))
         )
-        return torch.from_numpy(memories[0] if parts == 1 else np.concatenate(memories))
+        return _joined([plan.unit_of for plan, _ in self.work], [states.memory for _, states in self.work])
 
-    def backward(
-        self, weights: Weights, vectors: Tensor, parameters: Sequence[Tensor], d_memories: Tensor
-    ) -> tuple[Tensor, list[Tensor | None]]:
+    def backward(self, weights: Weights, vectors: Tensor, d_memories: Tensor) -> tuple[Tensor, list[Tensor | None]]:
         """Return the gradients of the label vectors and of the parameters; None where it was added already."""
-        labels, d_units = vectors.detach().contiguous().numpy(), d_memories.numpy()
+        labels, d_units = vectors.detach().contiguous().numpy(), d_memories.contiguous().numpy()
         # Where all parameters stand in one tensor, the first part adds to its gradient itself.
         home = [] if self.home is None else [self.home.gradient.numpy()[: self.home.arranged]]
         flats = [*home, *(np.zeros_like(weights.values) for _ in self.work[len(home) :])]
         d_vectors = [np.zeros_like(labels) for _ in self.work]
-        firsts = np.cumsum([0, *(len(states.memory) for _, states in self.work)])
+        ends = list(itertools.accumulate(len(states.memory) for _, states in self.work))
 
         def run(part: int) -> None:
-            plan, states = self.work[part]
-            gradients = Gradients(
-                memory=np.array(d_units[firsts[part] : firsts[part + 1]], order="C"),  # a copy: it is added to
-                delta=np.empty((len(states.gates), weights.gates * weights.state_size), states.gates.dtype),
-                projected=np.zeros_like(states.projected),
-                label=np.zeros_like(states.label),
-                inner=np.zeros_like(states.inner),
-                carry=np.empty_like(states.carry),
-                restricted=np.zeros_like(states.restricted),
-                values=flats[part],
-                vectors=d_vectors[part],
-            )
-            with self._scratch(plan, weights) as scratch:
-                fold_backward(weights, plan, states, labels, scratch, gradients)
+            (plan, states), start = self.work[part], ends[part - 1] if part else 0
+            backward(weights, plan, states, labels, d_units[start : ends[part]], flats[part], d_vectors[part])
 
-        _announced("the backward pass", fold_backward, weights, lambda: _each_part(run, len(self.work)))
+        _announced("the backward pass", backward, weights, lambda: _each_part(run, len(self.work)))
         # In the order of the parts, so that the sum is the same every time.
         for other in range(1, len(self.work)):
             flats[0] += flats[other]
@@ -190,55 +167,49 @@ class _Fold:
             return torch.from_numpy(d_vectors[0]), list(self.layout.gradients(torch.from_numpy(flats[0])))
         return torch.from_numpy(d_vectors[0]), [None]
 
-    @property
-    def _memory_size(self) -> int:
-        return self.layout.state_size * (1 if self.layout.gates == 1 else 2)
+    def _calls(self, vectors: Tensor, weights: Weights) -> list[tuple[Any, ...]]:
+        """Return the arguments of the call for each part."""
+        batch, layout, labels = self.batch, self.layout, vectors.detach().contiguous().numpy()
+        parts = _parts(len(batch))
+        ends = [batch.node_count] if parts == 1 else _ends_of_parts(batch.roots, parts)
+        return [
+            (
+                weights,
+                layout.widths,
+                batch.parents[start:end],
+                batch.slots[start:end],
+                start,
+                self.operators[start:end],
+                self.rows[start:end],
+                labels,
+                self.share,
+            )
+            for start, end in zip([0, *ends], ends, strict=False)
+        ]
 
-    @contextmanager
-    def _scratch(self, plan: Plan, weights: Weights) -> Iterator[Scratch]:
-        """Lend buffers, those of an earlier pass where they are large enough; threads take different ones."""
-        sizes, dtype = plan.scratch_sizes, weights.values.dtype
-        spare = self.layout.spare_scratch
-        found = spare.pop() if spare else None
-        if found is None or found[1].left.dtype != dtype or (found[0] < sizes).any():
-            found = sizes, make_scratch(weights.gates, sizes, dtype)
-        try:
-            yield found[1]
-        finally:
-            if len(spare) < _SPARE:
-                spare.append(found)
 
-    def _states(self, plan: Plan, dtype: "np.dtype[Any]") -> States:
-        layout, size, units = self.layout, self.layout.state_size, len(plan.row_of)
-        lstm = layout.gates > 1
-
-        def room(*shape: int) -> Floats:
-            return np.empty(shape, dtype)
-
-        return States(
-            memory=room(units, self._memory_size),
-            gates=room(units, (layout.gates + lstm) * size),
-            forget=room(len(plan.child_unit) if lstm else 0, size),
-            projected=room(len(plan.edge_unit), layout.width),
-            label=room(len(plan.label_row), layout.label_width),
-            inner=room(units, layout.gates * layout.rank),
-            carry=room(int(plan.carry_of[-1])),
-            restricted=room(plan.restricted_size),
-        )
+def _joined(units: list[Ints], memories: list[Floats]) -> Folded:
+    """Put the parts together: units are numbered on."""
+    if len(units) == 1:
+        return Folded(torch.from_numpy(memories[0]), units[0])
+    firsts = itertools.accumulate([0, *map(len, memories)])
+    numbered = [own + first for own, first in zip(units, firsts, strict=False)]
+    return Folded(torch.from_numpy(np.concatenate(memories)), np.concatenate(numbered))
 
 
 class _Function(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, fold: _Fold, vectors: Tensor, *parameters: Tensor) -> Tensor:
         ctx.fold, ctx.weights = fold, fold.pack(parameters)
-        ctx.save_for_backward(vectors, *parameters)
-        return fold.forward(vectors, ctx.weights)
+        ctx.save_for_backward(vectors)
+        folded = fold.forward(vectors, ctx.weights)
+        fold.unit_of = folded.unit_of
+        return folded.memories
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_memories: Tensor) -> tuple[Tensor | None, ...]:
-        vectors, *parameters = ctx.saved_tensors
-        d_vectors, gradients = ctx.fold.backward(ctx.weights, vectors, parameters, d_memories)
+        d_vectors, gradients = ctx.fold.backward(ctx.weights, *ctx.saved_tensors, d_memories)
         return None, d_vectors if ctx.needs_input_grad[1] else None, *gradients
 
 
@@ -309,8 +280,22 @@ def _parts(trees: int) -> int:
     return min(torch.get_num_threads(), trees // 32) if trees >= 64 else 1
 
 
+def _ends_of_parts(roots: Ints, parts: int) -> list[int]:
+    """Return where the parts of a batch end, in nodes: each is a run of whole trees, all with about as many nodes.
+
+    >>> _ends_of_parts(np.array([8, 9, 10, 11, 19]), 2), _ends_of_parts(np.array([98, 99]), 3)
+    ([10, 20], [99, 100])
+    """
+    nodes = int(roots[-1]) + 1
+    last = np.searchsorted(roots, [nodes * (part + 1) // parts - 1 for part in range(parts)], side="right") - 1
+    return [int(end) for end in np.unique(roots[np.maximum(last, 0)] + 1)]
+
+
 def _each_part(run: Callable[[int], Result], parts: int) -> list[Result]:
-    return [run(0)] if parts == 1 else list(_threads(parts).map(run, range(parts)))
+    if parts == 1:
+        return [run(0)]
+    others = [_threads(parts).submit(run, part) for part in range(1, parts)]
+    return [run(0), *(other.result() for other in others)]
 
 
 @functools.cache
@@ -322,7 +307,6 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_threads.cache_clear)  # threads do not live on in a forked process
 
 
-_SPARE: Final = 8  # buffers kept for later passes
 _ready: set[tuple[str, str]] = set()
 
 

@@ -14,9 +14,9 @@ from treefold.aggregators import Aggregator, Canonical, Full, Sum, TensorTrain, 
 from treefold.cells import Cell, LeafLSTM, LeafRNN, PerLabel, TreeLSTM, TreeRNN
 from treefold.flat import Arrangement
 from treefold.kernels import tables
-from treefold.kernels.scratch import Scratch
+from treefold.kernels.compiled import collect
+from treefold.kernels.numbering import in_rows, multiset_tables
 from treefold.kernels.tables import Floats, Ints, Tables, Weights
-from treefold.symmetric import symmetric_index
 
 # Axes:  L child slots · C state size · R rank · M label size · G gates: one, or three side by side
 FORMS: dict[type[Aggregator], int] = {
@@ -26,7 +26,7 @@ FORMS: dict[type[Aggregator], int] = {
     Full: tables.FULL,
     Tucker: tables.TUCKER,
 }
-_STAGED = 300_000  # numbers; making views anew costs less than one more copy of larger arrays
+NUMPY_TYPES: dict[torch.dtype, Any] = {torch.float32: np.dtype(np.float32), torch.float64: np.dtype(np.float64)}
 _ACTIVATIONS = {"tanh": tables.TANH, "sigmoid": tables.SIGMOID}
 
 
@@ -65,8 +65,7 @@ class Layout:
 
     def __post_init__(self) -> None:
         self.is_split = False
-        self._staged: tuple[Tensor | None, list[Tensor]] = (None, [])
-        self.spare_scratch: list[tuple[Ints, Scratch]] = []  # sizes and buffers of finished passes, for the next ones
+        self._standing: tuple[list[int], Weights] | None = None
         self.tables = Tables(0, 0, *[np.zeros((0, 0), np.int64)] * 5)
 
     @property
@@ -96,6 +95,11 @@ class Layout:
         return max(row[tables.LABEL_WIDTH] for row in self.operators)
 
     @functools.cached_property
+    def widths(self) -> Ints:
+        """The sizes that the states of a pass have, in the order that `tables` names."""
+        return np.array([self.width, self.label_width, self.rank])
+
+    @functools.cached_property
     def largest(self) -> int:
         """The entries of the largest matrix that a node goes through."""
         slots = [(self.state_size + 1) * row[tables.WIDTH] for row in self.sets]
@@ -103,26 +107,58 @@ class Layout:
 
     def pack(self, parameters: list[Tensor]) -> Weights:
         """Copy the parameters into one flat array."""
-        dtype = parameters[0].dtype
-        flat, places = self._staged if self.size <= _STAGED else (None, [])
-        if flat is None or flat.dtype != dtype:
-            flat = torch.from_numpy(self.empty(torch.zeros(0, dtype=dtype).numpy().dtype))
-            places = [entry.view(flat) for entry in self.entries]
-            self._staged = (flat, places) if self.size <= _STAGED else (None, [])
-        torch._foreach_copy_(places, self._pieces(parameters))
-        # What is kept for later calls may change before the backward pass of this one.
-        values = flat.numpy().copy() if self.size <= _STAGED else flat.numpy()
+        whole = [each if each.is_contiguous() else each.contiguous() for each in parameters]
+        values = self.empty(NUMPY_TYPES[parameters[0].dtype])
+        collect(np.array([each.data_ptr() for each in whole]), self.copies, values)
         return Weights(values, *self.tables)
+
+    @functools.cached_property
+    def copies(self) -> Ints:
+        """What `pack` copies, as `collect` takes it."""
+        sizes = np.array([each.numel() for each in self.parameters])
+        starts = np.cumsum(sizes) - sizes
+        numbered = [
+            torch.arange(start, start + each.numel()).view(each.shape)
+            for start, each in zip(starts.tolist(), self.parameters, strict=True)
+        ]
+        source = torch.full((self.size,), -2)  # no parameter
+        for entry, piece in zip(self.entries, self._pieces(numbered), strict=True):
+            entry.view(source).copy_(piece)
+        places = source.numpy()
+        owner = np.searchsorted(starts, places, side="right") - 1
+        # A run ends where the next number is not the next one of the same parameter.
+        firsts = np.flatnonzero((np.diff(places, prepend=-3) != 1) | (np.diff(owner, prepend=-2) != 0))
+        lengths, owner, places = np.diff(firsts, append=len(places)), owner[firsts], places[firsts]
+        runs = np.stack([owner, places - starts[owner], firsts, lengths], 1)[places >= 0]
+        return in_rows(runs.tolist())
 
     def arrangement(self) -> Arrangement | None:
         """Say how the parameters can stand in one tensor that is the flat array, so that nothing is copied."""
         tensors = self.parameters
-        parameters = [each for each in tensors if isinstance(each, nn.Parameter) and each.requires_grad]
+        parameters = [each for each in tensors if isinstance(each, nn.Parameter)]
         if self.is_split or len({id(each) for each in parameters}) < len(tensors):
             return None
-        background = torch.from_numpy(self.empty(parameters[0].detach().numpy().dtype))
+        background = torch.from_numpy(self.empty(NUMPY_TYPES[parameters[0].dtype]))
         places = [(entry.sizes, entry.strides, entry.offset) for entry in self.entries]
         return Arrangement(self, background, [(each, *place) for each, place in zip(parameters, places, strict=True)])
+
+    def standing(self, parameters: list[Tensor]) -> Weights | None:
+        """Return the weights where the parameters stand as the kernels read them; move them there first, where that can be.
+
+        From then on they are views of one array, so that nothing is copied to use them, and whoever changes one changes the
+        array. Memory that is shared with other processes is left alone.
+        """
+        pointers = [each.data_ptr() for each in parameters]
+        if self._standing is None or self._standing[0] != pointers:
+            arrangement = self.arrangement()
+            shared = any(each.is_shared() for each in parameters)  # type: ignore[no-untyped-call]
+            if arrangement is None or shared:
+                return None
+            flat = arrangement.background
+            for parameter, sizes, strides, offset in arrangement.views:
+                parameter.data = flat.as_strided(sizes, strides, offset).copy_(parameter.data)
+            self._standing = [each.data_ptr() for each in parameters], Weights(flat.numpy(), *self.tables)
+        return self._standing[1]
 
     def empty(self, dtype: "np.dtype[Any]") -> Floats:
         """Return a flat array with nothing but the constants in it."""
@@ -354,30 +390,3 @@ def _add_multisets(layout: Layout, rank: int, arity: int) -> int:
     layout.terms.append(terms)
     layout.padded.append(padded)
     return first
-
-
-@functools.lru_cache(maxsize=64)
-def multiset_tables(rank: int, arity: int) -> tuple[Ints, Ints, Ints]:
-    """Return for k = 0 … arity the multisets of k coordinates out of rank + 1: how many, their terms, and padded to arity.
-
-    >>> multiset_tables(1, 2)[0].tolist()  # one, two and three multisets; their terms; their rows when padded
-    [[1, 0, 0, 0], [2, 0, 2, 1], [3, 2, 6, 3]]
-    """
-    index = symmetric_index(rank, arity)
-    powers = (rank + 1) ** np.arange(arity - 1, -1, -1)
-    codes = index.multisets.numpy() @ powers
-    coordinates = np.arange(rank + 1)
-    sets = [np.zeros((1, 0), np.int64), coordinates[:, None], *(step[1].numpy() for step in index.steps)]
-    growth = [np.zeros((0, 3), np.int64), np.stack([coordinates, np.zeros_like(coordinates), coordinates], axis=1)]
-    for rest, multisets, counts in index.steps:
-        alpha, place = np.nonzero(counts.numpy())
-        growth.append(np.stack([alpha, rest.numpy()[alpha, place], multisets.numpy()[alpha, place]], axis=1))
-    orders, terms, rows = [], 0, 0
-    padded = []
-    for multisets_k, terms_k in zip(sets, growth, strict=True):
-        full = np.pad(multisets_k, ((0, 0), (0, arity - multisets_k.shape[1])), constant_values=rank)
-        orders.append([len(multisets_k), terms, terms + len(terms_k), rows])
-        padded.append(np.searchsorted(codes, full @ powers))
-        terms += len(terms_k)
-        rows += len(multisets_k)
-    return np.array(orders, np.int64), np.concatenate(growth), np.concatenate(padded).astype(np.int64)

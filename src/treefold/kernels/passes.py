@@ -15,7 +15,7 @@ from treefold.kernels.chains import (
     train_backward,
     train_forward,
 )
-from treefold.kernels.compiled import inlined, inner, kernel
+from treefold.kernels.compiled import inlined, inner
 from treefold.kernels.cores import dense_backward, dense_forward, dense_weights_backward, restrict_cores, spread_cores
 from treefold.kernels.linear import (
     activate,
@@ -239,7 +239,7 @@ def weights_backward(
         affine_weights_backward(gradients.label, zero, rows, labels, zero, plan.label_row, d_matrix)
 
 
-@kernel
+@inlined
 def fold_forward(weights: Weights, plan: Plan, states: States, labels: Floats, scratch: Scratch) -> None:
     """Compute the memories of all units of a part, ``states.memory``."""
     size, zero = weights.state_size, int(np.int64(0))
@@ -270,7 +270,7 @@ def fold_forward(weights: Weights, plan: Plan, states: States, labels: Floats, s
                 lstm_forward(weights, plan, states, unit, operator)
 
 
-@kernel
+@inlined
 def fold_backward(
     weights: Weights,
     plan: Plan,

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from treefold.kernels.compiled import allocating, inner, planner
+from treefold.kernels.compiled import allocating, inner
 from treefold.kernels.scratch import scratch_sizes
 from treefold.kernels.tables import (
     ARITY,
@@ -248,7 +248,7 @@ def sorted_by(keys: Ints, count: int) -> Ints:
     return order
 
 
-@planner
+@allocating
 def make_plan(parents: Ints, slots: Ints, first: int, operator: Ints, row: Ints, tables: Tables, share: bool) -> Plan:
     """Plan whole trees of a batch, the nodes from row ``first`` on.
 

@@ -1,6 +1,6 @@
 """Working space of the kernels, made once a call: nothing is allocated while nodes are computed."""
 
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -81,31 +81,29 @@ def scratch_sizes(tables: Tables, groups: Ints, children: Ints) -> Ints:
     return np.array([left, right, carry, modes, features, labels, small, longest, rank, dimension, len(children) - 1])
 
 
-def make_scratch(gates: int, sizes: Ints, dtype: "np.dtype[Any]") -> Scratch:
+@allocating
+def make_scratch(gates: int, sizes: Ints, like: Floats) -> Scratch:
     """Allocate."""
-    left, right, carry, modes, features, labels, small, longest, rank, dimension, units = sizes.tolist()
-    lanes = BLOCK * gates
-
-    def room(*shape: int) -> Floats:
-        return np.empty(shape, dtype)
-
+    left, right, carry, modes, features = sizes[0], sizes[1], sizes[2], sizes[3], sizes[4]
+    labels, small, longest, rank, dimension, units = sizes[5], sizes[6], sizes[7], sizes[8], sizes[9], sizes[10]
+    lanes, kind, children = BLOCK * gates, like.dtype, sizes[3] if sizes[6] else 0
     return Scratch(
-        rows=np.arange(max(units, BLOCK)),
-        vectors=room(modes, dimension),
-        d_vectors=room(modes, dimension),
-        sizes=np.empty(modes, np.int64),
-        left=room(BLOCK, left),
-        d_left=room(BLOCK, left),
-        right=room(BLOCK, right),
-        d_right=room(BLOCK, right),
-        d_carry=room(BLOCK, carry),
-        products=room(longest + 2, gates * rank),
-        line=room(gates * rank),
-        features=room(features, lanes),
-        d_features=room(features, lanes),
-        inputs=room(modes if small else 0, small, lanes),
-        d_inputs=room(modes if small else 0, small, lanes),
-        labels=room(labels, lanes),
-        d_labels=room(labels, lanes),
-        sums=room(rank, lanes),
+        np.arange(max(units, BLOCK)),
+        np.empty((modes, dimension), kind),
+        np.empty((modes, dimension), kind),
+        np.empty(modes, np.int64),
+        np.empty((BLOCK, left), kind),
+        np.empty((BLOCK, left), kind),
+        np.empty((BLOCK, right), kind),
+        np.empty((BLOCK, right), kind),
+        np.empty((BLOCK, carry), kind),
+        np.empty((longest + 2, gates * rank), kind),
+        np.empty(gates * rank, kind),
+        np.empty((features, lanes), kind),
+        np.empty((features, lanes), kind),
+        np.empty((children, small, lanes), kind),
+        np.empty((children, small, lanes), kind),
+        np.empty((labels, lanes), kind),
+        np.empty((labels, lanes), kind),
+        np.empty((rank, lanes), kind),
     )

@@ -65,6 +65,11 @@ ROW_COUNT: Final = 6
 RESTRICTED: Final = 7  # where the first gate's restricted core begins
 GROUP_COLUMNS: Final = 8
 
+# Entries of `Layout.widths`: the greatest numbers of images of a child, of images of a label, and the greatest rank before Q.
+IMAGE_WIDTH: Final = 0
+LABEL_IMAGE_WIDTH: Final = 1
+CORE_RANK: Final = 2
+
 # Columns of `Weights.orders`: the multisets of k coordinates.
 MULTISETS: Final = 0
 FIRST_TERM: Final = 1

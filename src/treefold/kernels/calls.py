@@ -1,0 +1,87 @@
+"""The calls from Python: a part of a batch is planned and folded in one, and folded back in another."""
+
+import numpy as np
+
+from treefold.kernels.compiled import allocating, planner
+from treefold.kernels.passes import fold_backward, fold_forward
+from treefold.kernels.plan import make_plan
+from treefold.kernels.scratch import make_scratch
+from treefold.kernels.tables import (
+    CORE_RANK,
+    IMAGE_WIDTH,
+    LABEL_IMAGE_WIDTH,
+    Floats,
+    Gradients,
+    Ints,
+    Plan,
+    States,
+    Tables,
+    Weights,
+)
+
+# Axes:  N nodes of the part · U units · S memory size · X label vectors · M label size
+
+
+@allocating
+def make_states(weights: Weights, plan: Plan, widths: Ints) -> States:
+    """Allocate what the forward pass computes."""
+    size, units, kind = weights.state_size, len(plan.row_of), weights.values.dtype
+    more = 1 if weights.gates > 1 else 0  # the Tree-LSTM keeps tanh(c), and c behind h
+    return States(
+        np.empty((units, (1 + more) * size), kind),
+        np.empty((units, (weights.gates + more) * size), kind),
+        np.empty((len(plan.child_unit) * more, size), kind),
+        np.empty((len(plan.edge_unit), widths[IMAGE_WIDTH]), kind),
+        np.empty((len(plan.label_row), widths[LABEL_IMAGE_WIDTH]), kind),
+        np.empty((units, weights.gates * widths[CORE_RANK]), kind),
+        np.empty(plan.carry_of[-1], kind),
+        np.empty(plan.restricted_size, kind),
+    )
+
+
+@planner
+def forward(
+    weights: Weights,
+    widths: Ints,
+    parents: Ints,
+    slots: Ints,
+    first: int,
+    operator: Ints,
+    row: Ints,
+    labels: Floats,
+    share: bool,
+) -> tuple[Plan, States]:
+    """Plan whole trees, as `make_plan` does, and compute their states."""
+    tables = Tables(
+        weights.gates,
+        weights.state_size,
+        weights.operators,
+        weights.sets,
+        weights.orders,
+        weights.terms,
+        weights.padded,
+    )
+    plan = make_plan(parents, slots, first, operator, row, tables, share)
+    states = make_states(weights, plan, widths)
+    fold_forward(weights, plan, states, labels, make_scratch(weights.gates, plan.scratch_sizes, weights.values))
+    return plan, states
+
+
+@planner
+def backward(
+    weights: Weights, plan: Plan, states: States, labels: Floats, d_memory: Floats, d_values: Floats, d_vectors: Floats
+) -> None:
+    """Add the gradients of the weights and of the label vectors for those of the memories."""
+    gradients = Gradients(
+        d_memory.copy(),  # it is added to
+        np.empty((len(states.gates), weights.gates * weights.state_size), states.gates.dtype),
+        np.zeros_like(states.projected),
+        np.zeros_like(states.label),
+        np.zeros_like(states.inner),
+        np.empty_like(states.carry),
+        np.zeros_like(states.restricted),
+        d_values,
+        d_vectors,
+    )
+    scratch = make_scratch(weights.gates, plan.scratch_sizes, weights.values)
+    fold_backward(weights, plan, states, labels, scratch, gradients)
