@@ -74,12 +74,12 @@ def threads(count: int) -> Iterator[None]:
 def scaling(count: int, rounds: int = 5, clock: Callable[[], float] = time.perf_counter) -> float:
     """Return how many times the work of one thread so many do at the same time: what any program can gain here at most.
 
-    The work are matrix products that share nothing and fit into the nearest caches. Virtual cores may be less than their number.
+    The work are matrix products that share nothing. Virtual cores may be less than their number.
     """
-    matrix = torch.rand(64, 64)
+    matrix = torch.rand(256, 256)
 
     def work(_: object = None) -> None:
-        for _ in range(2000):
+        for _ in range(100):
             torch.mm(matrix, matrix)
 
     alone, together = [], []

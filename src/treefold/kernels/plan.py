@@ -95,26 +95,39 @@ def find_units(
     """Give equal subtrees the same unit, or each node its own: the unit of each node, and the first node and height of each unit.
 
     A subtree is looked up like a word in a trie: its operator and label, then each slot and the unit of the child there.
+    Operator and label are a number of their own where that takes little room, so that leaves need no looking up.
     """
     count = len(operator)
     table = table_for(2 * count if share else 0)
     unit_at = np.full(len(table), -1)
+    span = row.max() + 2
+    kinds = (operator.max() + 1) * span
+    numbered = kinds <= 4 * count + 1024
+    unit_of_leaf = np.full(kinds if share and numbered else 0, -1)
     unit_of = np.empty(count, np.int64)
     first_node, height = np.empty(count, np.int64), np.empty(count, np.int64)
     units = 0
     for node in range(count):  # children stand before their parents
-        tall, place = 0, 0
-        if share:
+        tall, place, known = 0, 0, -1
+        kind = operator[node] * span + row[node] + 1
+        is_leaf = starts[node] == starts[node + 1]
+        if share and not numbered:
             place = intern(table, len(table) + operator[node], row[node])
+        elif share:
+            place = len(table) + kind
         for child in listed[starts[node] : starts[node + 1]]:
             unit = unit_of[child]
             tall = max(tall, height[unit] + 1)
             if share:
                 place = intern(table, place, slots[child] * count + unit)
-        if share and unit_at[place] >= 0:
-            unit_of[node] = unit_at[place]
-            continue
         if share:
+            known = unit_of_leaf[kind] if is_leaf and numbered else unit_at[place]
+        if known >= 0:
+            unit_of[node] = known
+            continue
+        if share and is_leaf and numbered:
+            unit_of_leaf[kind] = units
+        elif share:
             unit_at[place] = units
         unit_of[node], first_node[units], height[units] = units, node, tall
         units += 1
