@@ -12,7 +12,7 @@ import torch
 from treefold import Forest, LeafLSTM, PerLabel, TreeLSTM
 from treefold.aggregators import AGGREGATORS
 from treefold.flat import FlatParameters
-from treefold.kernels import compiled
+from treefold.kernels import compiled, dispatch
 from treefold.kernels.calls import forward
 from treefold.kernels.compiled import planner
 from treefold.kernels.layout import Layout, layout_of
@@ -171,3 +171,20 @@ def test_what_was_compiled_from_other_files_is_not_taken_from_disk(
     assert not is_kept(1)
     assert planner(function)(4) == 8
     assert is_kept(1) and not is_kept(2)
+
+
+def test_the_kernels_have_the_threads_and_torch_one_as_long_as_it_is_said() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        assert dispatch._parts(1000) == 2
+        with dispatch.kernels_first():
+            assert torch.get_num_threads() == 1 and dispatch._parts(1000) == 2
+            with dispatch.kernels_first():
+                assert dispatch._parts(1000) == 2
+            assert torch.get_num_threads() == 1 and dispatch._parts(1000) == 2
+        assert torch.get_num_threads() == 2 and dispatch._parts(1000) == 2
+        torch.set_num_threads(1)
+        assert dispatch._parts(1000) == 1
+    finally:
+        torch.set_num_threads(before)

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 
 from treefold.bench.clock import Clock, Way, in_pieces
 from treefold.errors import ConfigurationError
+from treefold.kernels import kernels_first
 from treefold.models import TreeModel
 from treefold.settings import TrainingSettings
 from treefold.training.examples import Examples, deal, outputs_of
@@ -79,7 +81,7 @@ def inference(model: TreeModel, examples: Examples, batches: list[Ints]) -> Way:
     model = model.eval()
 
     def answer(piece: int) -> Ints:
-        with torch.no_grad():
+        with torch.no_grad(), kernels_first() if model.encoder.backend == "fused" else nullcontext():
             classes: Ints = model(examples.batch(batches[piece])).argmax(1).numpy()
         return classes
 

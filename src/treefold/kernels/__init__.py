@@ -5,6 +5,6 @@
 `passes` is the loop over a batch · `dispatch` decides, and is what autograd sees · `optimisers` are steps over a flat tensor.
 """
 
-from treefold.kernels.dispatch import arrangement_of, fold_up_fused, is_worth_it, why_not
+from treefold.kernels.dispatch import arrangement_of, fold_up_fused, is_worth_it, kernels_first, why_not
 
-__all__ = ["arrangement_of", "fold_up_fused", "is_worth_it", "why_not"]
+__all__ = ["arrangement_of", "fold_up_fused", "is_worth_it", "kernels_first", "why_not"]

@@ -6,8 +6,9 @@ import logging
 import os
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar, final
 
@@ -275,9 +276,30 @@ def _sizes(aggregator: Aggregator) -> tuple[object, ...]:
     )
 
 
+_kernel_threads: int | None = None
+
+
+@contextmanager
+def kernels_first() -> Iterator[None]:
+    """While this lasts, the kernels have all of torch's threads, and torch itself one.
+
+    Between its own calls torch's threads stay awake for a while, on the cores that the kernels' threads wait for; what torch has
+    to do beside the kernels is little.
+    """
+    global _kernel_threads
+    before, count = _kernel_threads, torch.get_num_threads()
+    _kernel_threads = _kernel_threads or count
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        _kernel_threads = before
+        torch.set_num_threads(count)
+
+
 def _parts(trees: int) -> int:
     """Return in how many parts a batch is computed at the same time: few trees are not worth a thread."""
-    return min(torch.get_num_threads(), trees // 32) if trees >= 64 else 1
+    return min(_kernel_threads or torch.get_num_threads(), trees // 32) if trees >= 64 else 1
 
 
 def _ends_of_parts(roots: Ints, parts: int) -> list[int]:

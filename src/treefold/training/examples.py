@@ -1,6 +1,7 @@
 """Examples to learn from: trees or pairs with what is to be said of them."""
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import final
 
@@ -13,6 +14,7 @@ from treefold.batch import Batch
 from treefold.dataset import Dataset
 from treefold.errors import TrainingError
 from treefold.forest import Forest
+from treefold.kernels import kernels_first
 from treefold.models import TreeModel
 from treefold.settings import Task, TrainingSettings
 from treefold.training.parallel import ALONE, Workers
@@ -151,7 +153,7 @@ def outputs_of(model: TreeModel, examples: Examples, numbers: Ints) -> Tensor:
     """Return the model's outputs for examples, in their order, computed in large batches without gradients."""
     was_training = model.training
     model.eval()
-    with torch.no_grad():
+    with torch.no_grad(), kernels_first() if model.encoder.arrangement() is not None else nullcontext():
         runs = by_nodes(numbers, examples.sizes(numbers), _EVALUATION_NODES)
         outputs = [model(examples.batch(run)) for run in runs]
     model.train(was_training)

@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol, final
 
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 
 from treefold.errors import TrainingError
 from treefold.flat import FlatParameters
+from treefold.kernels import kernels_first
 from treefold.kernels.optimisers import FlatAdadelta
 from treefold.models import TreeModel
 from treefold.settings import TrainingSettings
@@ -117,7 +119,7 @@ class Trainer:
     def run(self, reporter: Reporter, after: Callable[["Trainer"], None] = lambda trainer: None) -> Result:
         """Train until finished; ``after`` is called after each batch and each epoch."""
         self.model.train()
-        with self.flat.in_charge():
+        with self.flat.in_charge(), kernels_first() if self.flat.owner is not None else nullcontext():
             while not self.finished:
                 self._epoch(reporter, after)
         if len(self.validation_numbers):
