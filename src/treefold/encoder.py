@@ -2,7 +2,7 @@
 
 import copy
 from dataclasses import dataclass
-from typing import Literal, final
+from typing import Any, Literal, final
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from treefold.batch import Batch, Ints, Schedule
 from treefold.cells import Cell, LeafLSTM, LeafRNN, PerLabel
 from treefold.errors import ConfigurationError, TreeError, require_choice
-from treefold.flat import Arrangement
+from treefold.flat import Arrangement, in_charge_of
 from treefold.forest import Forest
 from treefold.kernels import arrangement_of, fold_up_fused, is_worth_it, why_not
 from treefold.labels import Embedding, LabelEncoder, Numeric, OneHot, Thermometer
@@ -165,12 +165,23 @@ class TreeEncoder(nn.Module):
                 passes.append(Memories(blocks, schedule.places))
         return Encoding(passes, self.state_size, batch)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Give each parameter storage of its own before it is pickled: a view would bring along all that it stands among."""
+        for parameter in self.parameters():
+            if parameter.untyped_storage().nbytes() > parameter.nbytes and in_charge_of(parameter) is None:
+                parameter.data = parameter.data.clone(memory_format=torch.contiguous_format)
+        return self.__dict__
+
     def arrangement(self) -> Arrangement | None:
         """Say how the parameters should stand in one tensor, for `FlatParameters`; None where it does not matter."""
+        return arrangement_of(self._cell("up")) if self.may_be_fused else None
+
+    @property
+    def may_be_fused(self) -> bool:
+        """Whether the upward pass can go through the fused kernels, and may."""
         if self.backend == "torch" or "up" not in self.cells:
-            return None
-        cell = self._cell("up")
-        return None if why_not(cell, _first_parameter(cell)) else arrangement_of(cell)
+            return False
+        return why_not(self._cell("up"), _first_parameter(self.cells)) is None
 
     def _runs_fused(self, batch: Batch, reference: Tensor) -> bool:
         """Say whether the upward pass goes through the fused kernels; raise where it must and cannot."""

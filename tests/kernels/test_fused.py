@@ -1,7 +1,10 @@
 """The fused way has one law: values and gradients are those of the torch way."""
 
+import copy
 import itertools
 import logging
+import pickle
+from typing import Literal
 
 import pytest
 import torch
@@ -297,3 +300,28 @@ def test_large_matrices_on_many_nodes_go_to_torch() -> None:
     small = TreeRNN(Tucker(state_size=20, arity=5, rank=3))
     large = TreeRNN("sum", state_size=1500, arity=2)
     assert is_worth_it(small, batch) and not is_worth_it(large, batch)
+
+
+def test_what_stands_ready_for_inference_is_changed_saved_and_copied_like_any_model() -> None:
+    forest = Forest(["(f a (f b a))", "(f b)"])
+    encoder = TreeEncoder(TreeLSTM("tucker", state_size=8, arity=2, rank=3, label_size=3), OneHot("fab")).eval()
+    small = len(pickle.dumps(encoder))
+
+    def roots(model: TreeEncoder, backend: Literal["fused", "torch"]) -> Tensor:
+        model.backend = backend
+        with torch.no_grad():
+            states: Tensor = model(forest.batch()).roots
+        return states
+
+    first = roots(encoder, "fused")
+    torch.testing.assert_close(first, roots(encoder, "torch"), rtol=1e-5, atol=1e-6)
+    for parameter in encoder.parameters():
+        parameter.data.mul_(0.5)  # past the version counter
+    assert not torch.allclose(first, roots(encoder, "fused"), atol=1e-3)
+    torch.testing.assert_close(roots(encoder, "fused"), roots(encoder, "torch"), rtol=1e-5, atol=1e-6)
+    assert len(pickle.dumps(encoder)) <= 1.1 * small
+    copied = copy.deepcopy(encoder)
+    encoder.load_state_dict({name: torch.zeros_like(value) for name, value in encoder.state_dict().items()})
+    assert not bool(roots(encoder, "fused").any())
+    torch.testing.assert_close(roots(copied, "fused"), roots(copied, "torch"), rtol=1e-5, atol=1e-6)
+    assert bool(roots(copied, "fused").any())

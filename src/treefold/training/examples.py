@@ -153,7 +153,7 @@ def outputs_of(model: TreeModel, examples: Examples, numbers: Ints) -> Tensor:
     """Return the model's outputs for examples, in their order, computed in large batches without gradients."""
     was_training = model.training
     model.eval()
-    with torch.no_grad(), kernels_first() if model.encoder.arrangement() is not None else nullcontext():
+    with torch.no_grad(), kernels_first() if model.encoder.may_be_fused else nullcontext():
         runs = by_nodes(numbers, examples.sizes(numbers), _EVALUATION_NODES)
         outputs = [model(examples.batch(run)) for run in runs]
     model.train(was_training)
