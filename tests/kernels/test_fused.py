@@ -325,3 +325,16 @@ def test_what_stands_ready_for_inference_is_changed_saved_and_copied_like_any_mo
     assert not bool(roots(encoder, "fused").any())
     torch.testing.assert_close(roots(copied, "fused"), roots(copied, "torch"), rtol=1e-5, atol=1e-6)
     assert bool(roots(copied, "fused").any())
+
+
+def test_a_model_that_answered_in_inference_mode_can_still_be_trained() -> None:
+    forest = Forest(["(f a b)"])
+    cell = TreeLSTM("tucker", state_size=4, arity=2, rank=2, label_size=3)
+    encoder = TreeEncoder(cell, OneHot("fab"), backend="fused").eval()
+    with torch.inference_mode():
+        encoder(forest.batch())
+    for backend in ("fused", "torch"):
+        encoder.backend = backend
+        encoder.zero_grad()
+        encoder(forest.batch()).roots.sum().backward()
+        assert all(parameter.grad is not None for parameter in encoder.parameters())

@@ -75,7 +75,6 @@ def fold_up_fused(
 # at 3e7; c=214 3.2 at 1e8, 1.2 at 2e9; c=400 2.1 at 4e8, 1.0 at 7e9. LRT, Full c=100: 1.5 at 5e8, 1.1 at 8e9. No case lost below
 # the bound; beyond it the matrix products of large batches win.
 _BREAK_EVEN: Final = 5e9
-_MOST_THREADS: Final = 256
 _LARGEST: Final = 2_000_000  # entries of one matrix, beyond which nothing was measured
 
 
@@ -84,8 +83,6 @@ def is_worth_it(cell: Cell, batch: Batch) -> bool:
     layout = _known(cell).layout
     if layout is None or layout.largest > _LARGEST:
         return False
-    if layout.largest * batch.node_count < _BREAK_EVEN / _MOST_THREADS:  # the usual case, without asking for threads
-        return True
     alone = torch.get_num_threads() if _parts(len(batch)) == 1 else 1
     return layout.largest * batch.node_count * alone < _BREAK_EVEN
 
@@ -339,7 +336,7 @@ def _announced(name: str, kernel: Callable[..., object], weights: Weights, run: 
         return run()
     start = time.perf_counter()
     level = logging.INFO if is_on_disk(kernel) else logging.WARNING
-    logger.log(level, "compiling fused kernels for %s in %s (once, about 20 s; then loaded from disk)", *key)
+    logger.log(level, "compiling fused kernels for %s in %s (once, about half a minute; then loaded from disk)", *key)
     result = run()
     logger.info("fused kernels for %s in %s ready after %.1f s", *key, time.perf_counter() - start)
     _ready.add(key)

@@ -138,7 +138,8 @@ class Layout:
         parameters = [each for each in tensors if isinstance(each, nn.Parameter)]
         if self.is_split or len({id(each) for each in parameters}) < len(tensors):
             return None
-        background = torch.from_numpy(self.empty(NUMPY_TYPES[parameters[0].dtype]))
+        with torch.inference_mode(False):
+            background = torch.from_numpy(self.empty(NUMPY_TYPES[parameters[0].dtype]))
         places = [(entry.sizes, entry.strides, entry.offset) for entry in self.entries]
         return Arrangement(self, background, [(each, *place) for each, place in zip(parameters, places, strict=True)])
 
@@ -155,8 +156,9 @@ class Layout:
             if arrangement is None or shared:
                 return None
             flat = arrangement.background
-            for parameter, sizes, strides, offset in arrangement.views:
-                parameter.data = flat.as_strided(sizes, strides, offset).copy_(parameter.data)
+            with torch.inference_mode(False):  # else parameters that answered once could not be trained any more
+                for parameter, sizes, strides, offset in arrangement.views:
+                    parameter.data = flat.as_strided(sizes, strides, offset).copy_(parameter.data)
             self._standing = [each.data_ptr() for each in parameters], Weights(flat.numpy(), *self.tables)
         return self._standing[1]
 
