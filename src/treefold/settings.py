@@ -74,12 +74,17 @@ class ModelSettings(Settings):
 
 
 class TrainingSettings(Settings):
-    """How the model is trained; the defaults are the paper's where it names them."""
+    """How the model is trained; the defaults are the paper's where it names them.
+
+    ``reduction`` says what the loss of a batch is: the mean of its examples' losses, or their sum, against which
+    ``weight_decay`` and ``l2`` weigh less by the size of the batch.
+    """
 
     optimiser: Literal["adadelta", "adamw"] = "adadelta"
     learning_rate: PositiveFloat | None = None
     schedule: Literal["constant", "cosine"] = "constant"
     warmup: float = Field(default=0.0, ge=0, lt=1)
+    reduction: Literal["mean", "sum"] = "mean"
     weight_decay: NonNegativeFloat = 0.0
     l2: NonNegativeFloat = 0.0
     clip: PositiveFloat | None = None

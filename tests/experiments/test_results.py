@@ -6,7 +6,9 @@ import pytest
 
 from tests.experiments import tiny
 from treefold.errors import FileError, ForestFileError
-from treefold.experiments.results import DAMAGED, RESULTS, Results, read_results
+from treefold.experiments.results import DAMAGED, RESULTS, Results, key_of, read_results
+
+COMMITTED = sorted((Path(__file__).parents[2] / "experiments" / "results").glob("*.jsonl"))
 
 
 def line(key: str, **changes: Any) -> dict[str, Any]:
@@ -95,3 +97,18 @@ def test_a_full_disk_keeps_the_results_that_are_there(path: Path, monkeypatch: p
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ForestFileError, match="expected a file of results, got none; make one with `treefold sweep`"):
         read_results(tmp_path / RESULTS)
+
+
+@pytest.mark.parametrize("path", COMMITTED, ids=lambda path: path.stem)
+def test_results_from_before_a_setting_existed_keep_their_keys(path: Path) -> None:
+    """So that a sweep goes on from them."""
+    results = read_results(path)
+    assert results and [key_of(result.settings, result.data) for result in results] == [
+        result.key for result in results
+    ]
+
+
+def test_a_younger_setting_changes_the_key_as_soon_as_it_does_something() -> None:
+    settings = tiny.runs()[0].settings
+    summed = settings.model_copy(update={"training": settings.training.model_copy(update={"reduction": "sum"})})
+    assert key_of(settings, {"crc32": 1}) != key_of(summed, {"crc32": 1})

@@ -1,4 +1,5 @@
 import math
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -30,17 +31,19 @@ def listops() -> Examples:
     return Examples.of(DATA, "tree")
 
 
-def test_the_flat_step_equals_the_step_of_each_tensor() -> None:
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_the_flat_step_equals_the_step_of_each_tensor(reduction: Literal["mean", "sum"]) -> None:
     """The oracle is torch's own optimiser over the separate parameters."""
     examples = listops()
     flat_model, plain_model = model_for(examples), model_for(examples)
-    settings = TrainingSettings(batch_size=10, epochs=2, patience=None, l2=0.01)
+    settings = TrainingSettings(batch_size=10, epochs=2, patience=None, l2=0.01, reduction=reduction)
     fit(flat_model, examples, settings)
     optimiser = torch.optim.Adadelta(plain_model.parameters())
     for epoch in range(2):
         for chosen in deal(examples, np.arange(len(examples)), settings, epoch):
             optimiser.zero_grad()
-            loss = nn.functional.cross_entropy(plain_model(examples.batch(chosen)), examples.target(chosen))
+            outputs, target = plain_model(examples.batch(chosen)), examples.target(chosen)
+            loss = nn.functional.cross_entropy(outputs, target, reduction=reduction)
             penalty = sum(parameter.square().sum() for parameter in plain_model.parameters())
             torch.autograd.backward(loss + 0.01 * penalty)
             optimiser.step()

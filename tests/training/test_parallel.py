@@ -40,6 +40,7 @@ def test_two_processes_have_the_loss_curve_of_one(kind: str, tmp_path: Path) -> 
     assert treefold("data", *made, "--out", data).returncode == 0
     # Seven does not divide by two, and the last batch has one example or few.
     settings = ["state_size=3", "epochs=2", "threads=1", "batch_size=7", "patience=none", "aggregator=sum"]
+    settings += [f"reduction={'sum' if kind == 'tree' else 'mean'}"]
     options = [part for setting in settings for part in ("--set", setting)]
     alone = treefold("train", data, "--out", tmp_path / "alone", *options)
     assert alone.returncode == 0, alone.stderr

@@ -16,6 +16,7 @@ from treefold.settings import RunSettings, Settings
 VERSION: Final = 1
 RESULTS, DAMAGED = "results.jsonl", "results.jsonl.damaged"
 _NOT_CONTENT: Final = {"checkpoint_minutes", "tensorboard"}  # what a run comes to does not depend on them
+_BEFORE: Final = {"reduction": "mean"}  # younger settings: runs were keyed without them, and did this
 
 
 class Stopped(Settings):
@@ -62,7 +63,11 @@ def key_of(settings: RunSettings, fingerprint: Mapping[str, Any]) -> str:
     False
     """
     values = settings.model_dump(mode="json")
-    values["training"] = {name: value for name, value in values["training"].items() if name not in _NOT_CONTENT}
+    values["training"] = {
+        name: value
+        for name, value in values["training"].items()
+        if name not in _NOT_CONTENT and (name not in _BEFORE or value != _BEFORE[name])
+    }
     content = json.dumps({"version": VERSION, "data": dict(fingerprint), "settings": values}, sort_keys=True)
     return hashlib.blake2b(content.encode(), digest_size=8).hexdigest()
 

@@ -163,6 +163,8 @@ class Trainer:
         """Take one step; return the loss before it, the number of right answers and of targets."""
         settings = self.settings
         loss, correct, count = self._add_gradients(chosen)
+        if settings.reduction == "sum":
+            self.flat.gradient.mul_(count)
         if settings.l2:
             self.flat.gradient.add_(self.flat.values.data, alpha=2 * settings.l2)
         self.flat.settle_gradient()
