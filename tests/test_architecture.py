@@ -20,7 +20,7 @@ ORDER = [
     ["symmetric"],
     ["aggregators"],
     ["cells", "labels", "paper", "settings", "flat"],
-    ["kernels"],
+    ["kernels", "checks"],
     ["encoder"],
     ["models"],
     ["building"],

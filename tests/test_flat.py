@@ -13,8 +13,8 @@ def test_an_arrangement_decides_where_parameters_stand_and_the_others_follow() -
     # weight (3, 2) transposed between two constants, then bias: 7 w00 w10 w20 w01 w11 w21 7 b0 b1 b2
     background = torch.full((11,), 7.0)
     owner = object()
-    flat = FlatParameters(model, Arrangement(owner, background, [(weight, (3, 2), (1, 3), 1), (bias, (3,), (1,), 8)]))
-    assert flat.owner is owner and flat.arranged == 11
+    flat = FlatParameters(model, [Arrangement(owner, background, [(weight, (3, 2), (1, 3), 1), (bias, (3,), (1,), 8)])])
+    assert flat.place_of(owner) == slice(0, 11) and flat.place_of(model) is None
     assert torch.equal(flat.values[1:7].view(2, 3).T, before[0]) and torch.equal(flat.values[8:11], before[1])
     assert flat.values[[0, 7]].tolist() == [7.0, 7.0] and len(flat.values) == 11 + 4
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), before, strict=True))

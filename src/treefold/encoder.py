@@ -9,18 +9,18 @@ import torch
 from torch import Tensor, nn
 
 from treefold.batch import Batch, Ints, Schedule
-from treefold.cells import Cell, LeafLSTM, LeafRNN, PerLabel
+from treefold.cells import Cell
+from treefold.checks import arities, check_arity, check_cell, check_down, one_slot
 from treefold.errors import ConfigurationError, TreeError, require_choice
 from treefold.flat import Arrangement, in_charge_of
 from treefold.forest import Forest
-from treefold.kernels import arrangement_of, fold_up_fused, is_worth_it, why_not
+from treefold.kernels import arrangement_of, fold_up_fused, is_worth_it, perceptron, translate, why_not
 from treefold.labels import Embedding, LabelEncoder, Numeric, OneHot, Thermometer
 from treefold.vocabulary import Vocabulary
 
 # Axes:  N nodes of the batch · B trees · n nodes of one level · L child slots · C state size · S memory size · M label size
 Direction = Literal["up", "down", "both"]
 Backend = Literal["auto", "torch", "fused"]
-_ANY_NUMBER = np.iinfo(np.int64).max
 
 
 @final
@@ -30,6 +30,7 @@ class Memories:
 
     blocks: list[Tensor]
     rows: Ints
+    fused: bool = False  # whether the kernels made them, and may go on with them
 
     def of(self, nodes: Ints) -> Tensor:
         """Return the memories of some nodes, (n, S)."""
@@ -60,6 +61,17 @@ class Encoding:
     def roots(self) -> Tensor:
         """The states of the roots, (B, C)."""
         return self._states(self.batch.roots)
+
+    def through(self, layers: nn.Sequential, nodes: Ints) -> Tensor:
+        """Return what layers make of the states of some nodes."""
+        first = self.passes[0]
+        fused = (
+            perceptron(layers, first.blocks[0], first.rows[nodes]) if first.fused and len(self.passes) == 1 else None
+        )
+        if fused is not None:
+            return fused
+        outputs: Tensor = layers(self._states(nodes))
+        return outputs
 
     def _states(self, nodes: Ints) -> Tensor:
         states = [memories.of(nodes)[:, : self.state_size] for memories in self.passes]
@@ -119,10 +131,10 @@ class TreeEncoder(nn.Module):
         if direction != "up":
             self.cells["down"] = cell if direction == "down" else down_cell or _fresh_copy(cell)
         for name in self.cells:
-            _check_cell(self._cell(name), labels, cell)
-        self._allowed = {name: _arities(self._cell(name)) for name in self.cells}
+            check_cell(self._cell(name), labels, cell)
+        self._allowed = {name: arities(self._cell(name)) for name in self.cells}
         if direction != "up":
-            _check_down(self._cell("down"))
+            check_down(self._cell("down"))
         self.operators = cell.operators
         twice = [name for name in cell.operators if labels is not None and name in labels.names]
         if twice:
@@ -143,17 +155,22 @@ class TreeEncoder(nn.Module):
             raise TreeError(
                 f"TreeEncoder expects a batch, got {type(batch).__name__}; write encoder(Forest(trees).batch())."
             )
+        reference = _first_parameter(self.cells)
+        fused = self._runs_fused(batch, reference)
+        if fused and len(self.cells) == 1:
+            quick = self._fold_quickly(batch)
+            if quick is not None:
+                return Encoding([quick], self.state_size, batch)
         operators, codes = self._codes(batch)
         for name in self.cells:
-            _check_arity(self._cell(name), batch, operators, name, self._allowed[name])
-        reference = _first_parameter(self.cells)
+            check_arity(self._cell(name), batch, operators, name, self._allowed[name])
         passes: list[Memories] = []
-        if self._runs_fused(batch, reference):
+        if fused:
             vectors, rows = self._label_rows(batch, operators, codes, reference)
             # Where all leaves have vectors of their own, hardly two subtrees are equal.
             share = self.share_subtrees and not (vectors is not None and len(vectors) == len(batch.vectors) > 0)
             folded = fold_up_fused(self._cell("up"), batch, operators, rows, vectors, share=share)
-            passes.append(Memories([folded.memories], folded.unit_of))
+            passes.append(Memories([folded.memories], folded.unit_of, fused=True))
         if len(passes) < len(self.cells):
             schedule = batch.schedule
             operators, codes = operators[schedule.order], codes[schedule.order]
@@ -164,6 +181,26 @@ class TreeEncoder(nn.Module):
                 blocks = folds[name](self._cell(name), schedule, label, operator, reference)
                 passes.append(Memories(blocks, schedule.places))
         return Encoding(passes, self.state_size, batch)
+
+    def _fold_quickly(self, batch: Batch) -> Memories | None:
+        """Fold trees whose labels are rows of a table, all looked up and checked in one call; None where that cannot be.
+
+        So it is where something is wrong with the trees, too: those who look more closely say what.
+        """
+        if not isinstance(self.labels, (OneHot, Thermometer, Embedding)) or len(batch.vectors):
+            return None
+        table = self.labels.table
+        if len(table) > batch.node_count:
+            return None
+        allowed = self._allowed["up"]
+        count = len(self.operators)
+        operators, rows, right = translate(
+            batch.labels, self._codes_of(batch.vocabulary), count, batch.parents, batch.slots, allowed
+        )
+        if not right:
+            return None
+        folded = fold_up_fused(self._cell("up"), batch, operators, rows, table, share=self.share_subtrees)
+        return Memories([folded.memories], folded.unit_of, fused=True)
 
     def __getstate__(self) -> dict[str, Any]:
         """Give each parameter storage of its own before it is pickled: a view would bring along all that it stands among."""
@@ -227,9 +264,7 @@ class TreeEncoder(nn.Module):
         count = len(self.operators)
         if self.labels is None:
             return np.full(batch.node_count, count), batch.labels
-        if self._translation is None or self._translation[0] is not batch.vocabulary:
-            self._translation = (batch.vocabulary, np.append(batch.vocabulary.codes_in(self.vocabulary), -1))
-        table = self._translation[1]
+        table = self._codes_of(batch.vocabulary)
         if not len(batch.vectors):  # text labels alone
             own = table[batch.labels]
             if own.min() < 0:
@@ -239,6 +274,12 @@ class TreeEncoder(nn.Module):
         if own.min() < 0:
             self._raise_unknown(batch, int(np.flatnonzero(own < 0)[0]))
         return np.minimum(own, count), np.where(batch.labels >= 0, own - count, batch.labels)
+
+    def _codes_of(self, vocabulary: Vocabulary) -> Ints:
+        """Return the encoder's code for each label of a forest's vocabulary, -1 for those it does not know; -1 behind all."""
+        if self._translation is None or self._translation[0] is not vocabulary:
+            self._translation = (vocabulary, np.append(vocabulary.codes_in(self.vocabulary), -1))
+        return self._translation[1]
 
     def _raise_unknown(self, batch: Batch, place: int) -> None:
         label = batch.vocabulary[int(batch.labels[place])]
@@ -291,7 +332,7 @@ def _fold_down(cell: Cell, schedule: Schedule, label: Tensor | None, operator: T
         parent = above.index_select(0, torch.from_numpy(level.parents).to(like.device)).unsqueeze(1)  # (n, 1, S)
         slots = torch.from_numpy(level.slots).to(like.device)
         width = max(cell.arity, int(level.slots.max()) + 1)  # beyond the arity only where a cell takes any number
-        place = None if _one_slot(cell) else nn.functional.one_hot(slots, width).to(parent).unsqueeze(2)  # (n, L, 1)
+        place = None if one_slot(cell) else nn.functional.one_hot(slots, width).to(parent).unsqueeze(2)  # (n, L, 1)
         memory = cell(x, parent if place is None else place * parent, kind)
         memories.append(memory)
     return memories[::-1]
@@ -308,66 +349,10 @@ def _first_parameter(module: nn.Module) -> Tensor:
     raise ConfigurationError("TreeEncoder expects a cell with parameters, got one without.")
 
 
-def _one_slot(cell: Cell) -> bool:
-    """Say whether a parent stands in the same slot for all its children."""
-    return cell.takes_any_number or cell.arity == 1
-
-
 def _by_level(values: Tensor | None, schedule: Schedule) -> list[Tensor] | list[None]:
     # Split once instead of slicing at each level: the gradient of a slice is as long as the whole.
     sizes = schedule.level_sizes.tolist()
     return [None] * len(sizes) if values is None else list(torch.split(values, sizes))
-
-
-def _arities(cell: Cell) -> Ints:
-    """Return how many child slots each operator's nodes may have, and those without; the greatest number for any."""
-    limits = [cell.arity_of(operator) for operator in range(len(cell.operators) + 1)]
-    return np.array([_ANY_NUMBER if limit is None else limit for limit in limits])
-
-
-def _check_arity(cell: Cell, batch: Batch, operators: Ints, direction: str, allowed: Ints) -> None:
-    """Raise where a node needs more slots than its cell has: up, for its children; down, for its place among its siblings."""
-    if direction == "down" and _one_slot(cell):
-        return
-    holders = batch.parents if direction == "up" else np.arange(batch.node_count)  # whose cell must have the slot
-    wide = np.flatnonzero((batch.slots >= allowed[operators[holders]]) & (batch.parents >= 0))
-    if not len(wide):
-        return
-    place = int(holders[wide].min())
-    needed = int(batch.slots[wide[holders[wide] == place]].max()) + 1
-    code = int(batch.labels[place])
-    name = repr(batch.vocabulary[code]) if code >= 0 else "with a vector label"
-    has = "has {} children" if direction == "up" else "is child {} of its parent"
-    node = f"tree {batch.tree_of(place)} of the batch: node {name} {has.format(needed)}"
-    limit = int(allowed[operators[place]])
-    if limit == 0 and cell.operators:
-        raise TreeError(
-            f"{node}, but is no operator of PerLabel, which knows {', '.join(map(repr, cell.operators))}; "
-            f"give it a cell of its own, or a leaf cell that takes children."
-        )
-    raise TreeError(
-        f"{node}, but arity={limit}; raise `arity`, "
-        f"or choose a shared sum, canonical or tensor-train aggregator, which takes any number."
-    )
-
-
-def _check_cell(cell: Cell, labels: LabelEncoder | None, first: Cell) -> None:
-    size = None if labels is None else labels.size
-    if cell.label_size != size:
-        raise ConfigurationError(
-            f"TreeEncoder expects labels of the cell's label_size={cell.label_size}, got {size}; "
-            f"make the cell with label_size=labels.size, or leave both out."
-        )
-    if (cell.state_size, cell.operators) != (first.state_size, first.operators):
-        raise ConfigurationError("TreeEncoder expects both cells to have the same state_size and operators.")
-
-
-def _check_down(cell: Cell) -> None:
-    if isinstance(cell, PerLabel) and isinstance(cell.cell_of(len(cell.operators)), (LeafRNN, LeafLSTM)):
-        raise ConfigurationError(
-            "TreeEncoder with direction='down' expects leaves that see their parent, got a LeafRNN or LeafLSTM; "
-            "make PerLabel with leaf=TreeRNN(…, label_size=…) or leaf=TreeLSTM(…, label_size=…)."
-        )
 
 
 def _fresh_copy(cell: Cell) -> Cell:

@@ -1,7 +1,7 @@
 """All parameters of a model in one tensor, so that what is done to each is done once."""
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import final
@@ -28,7 +28,7 @@ class Arrangement:
 class FlatParameters:
     """All parameters of a model as views of one tensor, and their gradients likewise: one optimiser step for all.
 
-    Those of an arrangement come first, as it wants them.
+    Those of arrangements come first, as these want them.
 
     >>> model = nn.Linear(2, 3)
     >>> flat = FlatParameters(model)
@@ -36,18 +36,21 @@ class FlatParameters:
     (torch.Size([9]), 0.0)
     """
 
-    def __init__(self, model: nn.Module, arrangement: Arrangement | None = None) -> None:
+    def __init__(self, model: nn.Module, arrangements: Sequence[Arrangement] = ()) -> None:
         self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         like = self._parameters[0].detach()
-        background = like.new_zeros(0) if arrangement is None else arrangement.background.to(like)
-        views = [] if arrangement is None else list(arrangement.views)
-        size, arranged = len(background), {id(parameter) for parameter, *_ in views}
+        self._places: list[tuple[object, slice]] = []
+        views, size = [], 0
+        for arrangement in arrangements:
+            self._places.append((arrangement.owner, slice(size, size + len(arrangement.background))))
+            views += [(each, sizes, strides, size + offset) for each, sizes, strides, offset in arrangement.views]
+            size += len(arrangement.background)
+        background = torch.cat([like.new_zeros(0), *(each.background.to(like) for each in arrangements)])
+        arranged = {id(parameter) for parameter, *_ in views}
         for parameter in self._parameters:
             if id(parameter) not in arranged:
                 views.append((parameter, tuple(parameter.shape), _strides(parameter), size))
                 size += parameter.numel()
-        self.owner = None if arrangement is None else arrangement.owner
-        self.arranged = len(background)
         self.values = nn.Parameter(torch.cat([background, like.new_zeros(size - len(background))]))
         self.gradient = torch.zeros_like(self.values.data)
         self.values.grad = self.gradient
@@ -59,6 +62,10 @@ class FlatParameters:
             constant.as_strided(sizes, strides, offset).fill_(False)
         self._constants = constant.nonzero().squeeze(1).to(like.device)
         self._constant_values = self.values.data[self._constants]
+
+    def place_of(self, owner: object) -> slice | None:
+        """Return where the arrangement of an owner stands; None for others."""
+        return next((place for known, place in self._places if known is owner), None)
 
     def settle_gradient(self) -> None:
         """Forget what constants were given as gradients."""
@@ -72,7 +79,7 @@ class FlatParameters:
 
     @contextmanager
     def in_charge(self) -> Iterator[None]:
-        """While this lasts, the owner of the arrangement may read the values and add to the gradient as a whole.
+        """While this lasts, the owners of arrangements may read the values and add to the gradient as a whole.
 
         It ends in the same numbers, but `torch.autograd.grad` does not see the parameters one by one meanwhile.
         """

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Sequence
 from typing import TypeVar, final
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -14,8 +15,10 @@ from treefold.batch import Batch
 from treefold.cells import Cell
 from treefold.encoder import Encoding, TreeEncoder
 from treefold.errors import ConfigurationError, TreeError, require_choice, require_positive
+from treefold.flat import Arrangement
 from treefold.forest import Forest
 from treefold.functional import homogenise
+from treefold.kernels import perceptron_arrangement
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -47,8 +50,7 @@ class Classifier(Head):
 
     def forward(self, encoding: Encoding) -> Tensor:
         """Return logits (B, K)."""
-        logits: Tensor = self.layers(encoding.roots)
-        return logits
+        return encoding.through(self.layers, encoding.batch.roots)
 
 
 @final
@@ -66,8 +68,7 @@ class NodeClassifier(Head):
 
     def forward(self, encoding: Encoding) -> Tensor:
         """Return logits (N, K)."""
-        logits: Tensor = self.layers(encoding.nodes)
-        return logits
+        return encoding.through(self.layers, np.arange(encoding.batch.node_count))
 
 
 @final
@@ -87,8 +88,7 @@ class Regressor(Head):
 
     def forward(self, encoding: Encoding) -> Tensor:
         """Return predictions (B, K)."""
-        predictions: Tensor = self.layers(encoding.roots)
-        return predictions
+        return encoding.through(self.layers, encoding.batch.roots)
 
 
 @final
@@ -118,8 +118,12 @@ class PairClassifier(Head):
         if len(roots) % 2:
             raise TreeError(f"pairs expect an even number of trees, left ones then right ones, got {len(roots)}.")
         left, right = homogenise(self.dropout(roots)).chunk(2)  # (P, C+1) each
-        carry = (left @ self.comparison.tensor.flatten(1)).view(*right.shape, -1)  # (P, C+1, H)
-        compared = torch.bmm(right.unsqueeze(1), carry).squeeze(1)  # (P, H)
+        tensor = self.comparison.tensor  # (C+1, C+1, H)
+        if tensor.shape[1] < tensor.shape[2]:  # whichever is smaller of what stands between the two products
+            compared = (left.unsqueeze(2) * right.unsqueeze(1)).flatten(1) @ tensor.flatten(0, 1)  # (P, H)
+        else:
+            carry = (left @ tensor.flatten(1)).view(*right.shape, -1)  # (P, C+1, H)
+            compared = torch.bmm(right.unsqueeze(1), carry).squeeze(1)  # (P, H)
         logits: Tensor = self.scores(nn.functional.leaky_relu(compared, negative_slope=0.01))
         return logits
 
@@ -153,6 +157,14 @@ class TreeModel(nn.Module):
         """Return the head's outputs for a batch, or for all trees of a forest."""
         outputs: Tensor = self.head(self.encoder(batch))
         return outputs
+
+    def arrangements(self) -> list[Arrangement]:
+        """Say how parameters should stand in one tensor, for `FlatParameters`."""
+        layers = getattr(self.head, "layers", None)
+        found = [self.encoder.arrangement()]
+        if found[0] is not None and isinstance(layers, nn.Sequential):
+            found.append(perceptron_arrangement(layers))
+        return [each for each in found if each is not None]
 
 
 def compress(model: Model, aggregator: str = "tucker", *, rank: int | None = None) -> Model:

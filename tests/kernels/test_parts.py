@@ -114,8 +114,9 @@ def test_arranged_parameters_stand_as_they_would_be_packed(aggregator: str, shar
     if aggregator == "tensor-train" and not shared:
         assert arrangement is None  # the forget gates' weights stand in two places
         return
-    flat = FlatParameters(cell, arrangement)
-    assert np.array_equal(flat.values.detach().numpy()[: flat.arranged], packed)
+    assert arrangement is not None
+    flat = FlatParameters(cell, [arrangement])
+    assert np.array_equal(flat.values.detach().numpy()[flat.place_of(arrangement.owner)], packed)
     flat.gradient.fill_(3)
     flat.settle_gradient()
     flat.values.data.mul_(0.5)

@@ -62,8 +62,9 @@ def fold_up_fused(
         not cell.training,
     )
     home = in_charge_of(parameters[0])
-    if home is not None and home.owner is layout:
-        fold.home, parameters = home, [home.values]
+    place = None if home is None else home.place_of(layout)
+    if home is not None and place is not None:
+        fold.home, fold.place, parameters = home, place, [home.values]
     if not torch.is_grad_enabled() or not any(tensor.requires_grad for tensor in (vectors, *parameters)):
         return fold.infer(vectors, parameters)
     memories: Tensor = _Function.apply(fold, vectors, *parameters)  # type: ignore[no-untyped-call]
@@ -119,6 +120,7 @@ class _Fold:
     share: bool
     settled: bool  # whether training is over, as far as is known
     home: FlatParameters | None = None  # who has all parameters in one tensor, and is given instead of them
+    place: slice | None = None  # where in it they are
 
     def __post_init__(self) -> None:
         self.work: list[tuple[Plan, States]] = []
@@ -128,7 +130,7 @@ class _Fold:
         """Return the weights as the kernels read them."""
         if self.home is None:
             return self.layout.pack(list(parameters))
-        return Weights(self.home.values.detach().numpy()[: self.home.arranged], *self.layout.tables)
+        return Weights(self.home.values.detach().numpy()[self.place], *self.layout.tables)
 
     def infer(self, vectors: Tensor, parameters: Sequence[Tensor]) -> Folded:
         """Return the memories, for weights that nobody changes meanwhile."""
@@ -147,7 +149,7 @@ class _Fold:
         """Return the gradients of the label vectors and of the parameters; None where it was added already."""
         labels, d_units = vectors.detach().contiguous().numpy(), d_memories.contiguous().numpy()
         # Where all parameters stand in one tensor, the first part adds to its gradient itself.
-        home = [] if self.home is None else [self.home.gradient.numpy()[: self.home.arranged]]
+        home = [] if self.home is None else [self.home.gradient.numpy()[self.place]]
         flats = [*home, *(np.zeros_like(weights.values) for _ in self.work[len(home) :])]
         d_vectors = [np.zeros_like(labels) for _ in self.work]
         ends = list(itertools.accumulate(len(states.memory) for _, states in self.work))
