@@ -14,7 +14,16 @@ from treefold.checks import arities, check_arity, check_cell, check_down, one_sl
 from treefold.errors import ConfigurationError, TreeError, require_choice
 from treefold.flat import Arrangement, in_charge_of
 from treefold.forest import Forest
-from treefold.kernels import arrangement_of, fold_up_fused, is_worth_it, perceptron, translate, why_not
+from treefold.kernels import (
+    Measured,
+    arrangement_of,
+    fold_up_fused,
+    fused_gradients,
+    is_worth_it,
+    perceptron,
+    translate,
+    why_not,
+)
 from treefold.labels import Embedding, LabelEncoder, Numeric, OneHot, Thermometer
 from treefold.vocabulary import Vocabulary
 
@@ -158,9 +167,10 @@ class TreeEncoder(nn.Module):
         reference = _first_parameter(self.cells)
         fused = self._runs_fused(batch, reference)
         if fused and len(self.cells) == 1:
-            quick = self._fold_quickly(batch)
-            if quick is not None:
-                return Encoding([quick], self.state_size, batch)
+            found = self._translated(batch)
+            if found is not None:
+                folded = fold_up_fused(self._cell("up"), batch, *found, share=self.share_subtrees)
+                return Encoding([Memories([folded.memories], folded.unit_of, fused=True)], self.state_size, batch)
         operators, codes = self._codes(batch)
         for name in self.cells:
             check_arity(self._cell(name), batch, operators, name, self._allowed[name])
@@ -182,25 +192,32 @@ class TreeEncoder(nn.Module):
                 passes.append(Memories(blocks, schedule.places))
         return Encoding(passes, self.state_size, batch)
 
-    def _fold_quickly(self, batch: Batch) -> Memories | None:
-        """Fold trees whose labels are rows of a table, all looked up and checked in one call; None where that cannot be.
+    def gradients_through(self, layers: nn.Sequential, batch: Batch, classes: Ints) -> Measured | None:
+        """Add the gradients of the batch's mean cross-entropy, for scores that layers make of the roots' states.
 
-        So it is where something is wrong with the trees, too: those who look more closely say what.
+        Without autograd, where `FlatParameters` are in charge and the kernels can do it all; None where that cannot be.
+        """
+        if len(self.cells) > 1 or not self._runs_fused(batch, _first_parameter(self.cells)):
+            return None
+        found = self._translated(batch)
+        if found is None:
+            return None
+        return fused_gradients(self._cell("up"), batch, *found, layers, classes, share=self.share_subtrees)
+
+    def _translated(self, batch: Batch) -> tuple[Ints, Ints, Tensor] | None:
+        """Return for trees whose labels are rows of a table each node's operator, its row and the table, all in one call.
+
+        None where that cannot be, also where something is wrong with the trees: those who look more closely say what.
         """
         if not isinstance(self.labels, (OneHot, Thermometer, Embedding)) or len(batch.vectors):
             return None
-        table = self.labels.table
+        table, allowed, codes = self.labels.table, self._allowed["up"], self._codes_of(batch.vocabulary)
         if len(table) > batch.node_count:
             return None
-        allowed = self._allowed["up"]
-        count = len(self.operators)
         operators, rows, right = translate(
-            batch.labels, self._codes_of(batch.vocabulary), count, batch.parents, batch.slots, allowed
+            batch.labels, codes, len(self.operators), batch.parents, batch.slots, allowed
         )
-        if not right:
-            return None
-        folded = fold_up_fused(self._cell("up"), batch, operators, rows, table, share=self.share_subtrees)
-        return Memories([folded.memories], folded.unit_of, fused=True)
+        return (operators, rows, table) if right else None
 
     def __getstate__(self) -> dict[str, Any]:
         """Give each parameter storage of its own before it is pickled: a view would bring along all that it stands among."""

@@ -11,14 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from treefold.aggregators import AGGREGATORS, Aggregator, Full
-from treefold.batch import Batch
+from treefold.batch import Batch, Ints
 from treefold.cells import Cell
 from treefold.encoder import Encoding, TreeEncoder
 from treefold.errors import ConfigurationError, TreeError, require_choice, require_positive
 from treefold.flat import Arrangement
 from treefold.forest import Forest
 from treefold.functional import homogenise
-from treefold.kernels import perceptron_arrangement
+from treefold.kernels import Measured, perceptron_arrangement
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -157,6 +157,14 @@ class TreeModel(nn.Module):
         """Return the head's outputs for a batch, or for all trees of a forest."""
         outputs: Tensor = self.head(self.encoder(batch))
         return outputs
+
+    def add_gradients(self, batch: Batch, classes: Ints) -> Measured | None:
+        """Add the gradients of the mean cross-entropy of a batch, where `FlatParameters` are in charge and kernels do it all."""
+        modules = (self, self.encoder, self.head)
+        hooked = any(each._forward_hooks or each._forward_pre_hooks or each._backward_hooks for each in modules)
+        if hooked or not isinstance(self.head, Classifier):
+            return None
+        return self.encoder.gradients_through(self.head.layers, batch, classes)
 
     def arrangements(self) -> list[Arrangement]:
         """Say how parameters should stand in one tensor, for `FlatParameters`."""

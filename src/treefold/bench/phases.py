@@ -104,7 +104,8 @@ def _phases(options: Options) -> Values:
 def watched(watch: Stopwatch) -> Iterator[None]:
     """Wrap what training calls, within the block.
 
-    The backward pass of the head ends when the gradient reaches the states of the roots; what follows is that of the kernels.
+    Where a step goes without autograd, its head is among the kernels. Else the backward pass of the head ends when the gradient
+    reaches the states of the roots; what follows is that of the kernels.
     """
     made = loop.Trainer.__init__
 
@@ -113,6 +114,7 @@ def watched(watch: Stopwatch) -> Iterator[None]:
         instead: list[tuple[Any, str, str]] = [
             (trainer, "run", OTHER),
             (trainer.optimiser, "step", "optimiser"),
+            (trainer.model, "add_gradients", "kernels"),
             (trainer.model.encoder, "forward", "kernels"),
             (trainer.model.head, "forward", "head"),
         ]

@@ -2,17 +2,20 @@
 
 `compiled` knows numba · `tables` names what the kernels are handed · `layout` puts a cell's parameters into one flat array ·
 `plan` finds equal subtrees and the order of the work · `linear`, `chains`, `cores`, `symmetric` are the mathematics ·
-`passes` is the loop over a batch · `dispatch` decides, and is what autograd sees · `perceptrons` are heads · `optimisers` are
-steps over a flat tensor.
+`passes` is the loop over a batch · `dispatch` decides, and is what autograd sees · `perceptrons` are heads ·
+`gradients` is a training step without autograd · `ahead` compiles on two cores · `optimisers` are steps over a flat tensor.
 """
 
 from treefold.kernels.calls import translate
 from treefold.kernels.dispatch import arrangement_of, fold_up_fused, is_worth_it, kernels_first, why_not
+from treefold.kernels.gradients import Measured, fused_gradients
 from treefold.kernels.perceptrons import perceptron, perceptron_arrangement
 
 __all__ = [
+    "Measured",
     "arrangement_of",
     "fold_up_fused",
+    "fused_gradients",
     "is_worth_it",
     "kernels_first",
     "perceptron",

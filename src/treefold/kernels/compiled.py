@@ -88,6 +88,12 @@ def is_on_disk(function: Callable[..., object]) -> bool:
     return hasattr(file, "_load_index") and bool(file._load_index())
 
 
+def compile_for(function: Callable[..., object], *examples: object) -> None:
+    """Compile a kernel for arguments of the types that examples have; kept on disk, as if it had been called."""
+    if hasattr(function, "compile"):
+        function.compile(tuple(map(numba.typeof, examples)))
+
+
 @intrinsic
 def _pointer(context: Any, address: Any, like: Any) -> Any:
     """Turn an address into a pointer to numbers of the type that an array has."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar, final
+from typing import Any, Final, NamedTuple, TypeVar, final
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from treefold.aggregators import Aggregator
 from treefold.batch import Batch
 from treefold.cells import Cell, LeafLSTM, LeafRNN, PerLabel, TreeLSTM, TreeRNN
 from treefold.flat import Arrangement, FlatParameters, in_charge_of
+from treefold.kernels.ahead import compile_passes
 from treefold.kernels.calls import backward, forward
 from treefold.kernels.compiled import is_on_disk
 from treefold.kernels.layout import FORMS, Layout, gates_of, layout_of
@@ -48,15 +49,14 @@ def fold_up_fused(
     ``operators`` (N,) choose the cells of `PerLabel`; ``rows`` (N,) the label vectors out of ``vectors`` (X, M), -1 where a
     node sees none. With ``share`` equal subtrees are computed once.
     """
-    layout = _known(cell).layout
-    assert layout is not None
+    layout = known_layout(cell)
     parameters = layout.parameters
     if vectors is None:
         vectors = parameters[0].new_zeros(0, 0)
     fold = _Fold(
         layout,
         batch,
-        operators if len(layout.operators) > 1 else np.zeros_like(operators),
+        operators,
         rows,
         share,
         not cell.training,
@@ -80,9 +80,9 @@ _LARGEST: Final = 2_000_000  # entries of one matrix, beyond which nothing was m
 
 
 def is_worth_it(cell: Cell, batch: Batch) -> bool:
-    """Say whether the fused way is the faster one: unless large matrices meet many nodes, or many threads."""
-    layout = _known(cell).layout
-    if layout is None or layout.largest > _LARGEST:
+    """Say whether the fused way, which is open, is the faster one: unless large matrices meet many nodes, or many threads."""
+    layout = known_layout(cell)
+    if layout.largest > _LARGEST:
         return False
     alone = torch.get_num_threads() if _parts(len(batch)) == 1 else 1
     return layout.largest * batch.node_count * alone < _BREAK_EVEN
@@ -137,11 +137,12 @@ class _Fold:
         standing = self.layout.standing(list(parameters)) if self.home is None and self.settled else None
         return self.forward(vectors, self.pack(parameters) if standing is None else standing)
 
-    def forward(self, vectors: Tensor, weights: Weights) -> Folded:
+    def forward(self, vectors: Tensor, weights: Weights, *, training: bool = False) -> Folded:
         """Return the memories, and keep what the backward pass needs."""
-        calls = self._calls(vectors, weights)
-        self.work = _announced(
-            "the forward pass", forward, weights, lambda: _each_part(lambda part: forward(*calls[part]), len(calls))
+        calls = part_calls(self.layout, self.batch, self.operators, self.rows, vectors, weights, share=self.share)
+        needed = (forward, backward) if training else (forward,)
+        self.work = announced(
+            "the forward pass", needed, weights, lambda: each_part(lambda part: forward(*calls[part]), len(calls))
         )
         return _joined([plan.unit_of for plan, _ in self.work], [states.memory for _, states in self.work])
 
@@ -158,7 +159,7 @@ class _Fold:
             (plan, states), start = self.work[part], ends[part - 1] if part else 0
             backward(weights, plan, states, labels, d_units[start : ends[part]], flats[part], d_vectors[part])
 
-        _announced("the backward pass", backward, weights, lambda: _each_part(run, len(self.work)))
+        announced("the backward pass", (backward,), weights, lambda: each_part(run, len(self.work)))
         # In the order of the parts, so that the sum is the same every time.
         for other in range(1, len(self.work)):
             flats[0] += flats[other]
@@ -167,25 +168,43 @@ class _Fold:
             return torch.from_numpy(d_vectors[0]), list(self.layout.gradients(torch.from_numpy(flats[0])))
         return torch.from_numpy(d_vectors[0]), [None]
 
-    def _calls(self, vectors: Tensor, weights: Weights) -> list[tuple[Any, ...]]:
-        """Return the arguments of the call for each part."""
-        batch, layout, labels = self.batch, self.layout, vectors.detach().contiguous().numpy()
-        parts = _parts(len(batch))
-        ends = [batch.node_count] if parts == 1 else _ends_of_parts(batch.roots, parts)
-        return [
-            (
-                weights,
-                layout.widths,
-                batch.parents[start:end],
-                batch.slots[start:end],
-                start,
-                self.operators[start:end],
-                self.rows[start:end],
-                labels,
-                self.share,
-            )
-            for start, end in zip([0, *ends], ends, strict=False)
-        ]
+
+class Call(NamedTuple):
+    """The arguments of `forward` for a part of a batch."""
+
+    weights: Weights
+    widths: Ints
+    parents: Ints
+    slots: Ints
+    first: int
+    operator: Ints
+    row: Ints
+    labels: Floats
+    share: bool
+
+
+def part_calls(
+    layout: Layout, batch: Batch, operators: Ints, rows: Ints, vectors: Tensor, weights: Weights, *, share: bool
+) -> list[Call]:
+    """Return the calls for the parts of a batch, one for each thread that is worth it."""
+    operators = operators if len(layout.operators) > 1 else np.zeros_like(operators)
+    labels = vectors.detach().contiguous().numpy()
+    parts = _parts(len(batch))
+    ends = [batch.node_count] if parts == 1 else _ends_of_parts(batch.roots, parts)
+    return [
+        Call(
+            weights,
+            layout.widths,
+            batch.parents[start:end],
+            batch.slots[start:end],
+            start,
+            operators[start:end],
+            rows[start:end],
+            labels,
+            share,
+        )
+        for start, end in zip([0, *ends], ends, strict=False)
+    ]
 
 
 def _joined(units: list[Ints], memories: list[Floats]) -> Folded:
@@ -202,7 +221,7 @@ class _Function(torch.autograd.Function):
     def forward(ctx: Any, fold: _Fold, vectors: Tensor, *parameters: Tensor) -> Tensor:
         ctx.fold, ctx.weights = fold, fold.pack(parameters)
         ctx.save_for_backward(vectors)
-        folded = fold.forward(vectors, ctx.weights)
+        folded = fold.forward(vectors, ctx.weights, training=True)
         fold.unit_of = folded.unit_of
         return folded.memories
 
@@ -243,6 +262,13 @@ def _known(cell: Cell) -> _Known:
     if known is None or not known.holds:
         known = _cache[cell] = _Known(cell)
     return known
+
+
+def known_layout(cell: Cell) -> Layout:
+    """Return the layout of a cell that `why_not` has just been asked about, and has nothing against."""
+    layout = (_cache.get(cell) or _known(cell)).layout
+    assert layout is not None
+    return layout
 
 
 def _problem(cell: Cell) -> str | None:
@@ -312,7 +338,8 @@ def _ends_of_parts(roots: Ints, parts: int) -> list[int]:
     return [int(end) for end in np.unique(roots[np.maximum(last, 0)] + 1)]
 
 
-def _each_part(run: Callable[[int], Result], parts: int) -> list[Result]:
+def each_part(run: Callable[[int], Result], parts: int) -> list[Result]:
+    """Run for each part, all at the same time."""
     if parts == 1:
         return [run(0)]
     others = [_threads(parts).submit(run, part) for part in range(1, parts)]
@@ -331,14 +358,19 @@ if hasattr(os, "register_at_fork"):
 _ready: set[tuple[str, str]] = set()
 
 
-def _announced(name: str, kernel: Callable[..., object], weights: Weights, run: Callable[[], Result]) -> Result:
-    """Run, and say so where that loads or compiles a kernel first."""
+def announced(
+    name: str, kernels: tuple[Callable[..., object], ...], weights: Weights, run: Callable[[], Result]
+) -> Result:
+    """Run what needs some of the two passes, and say so where they have to be loaded or compiled first."""
     key = (name, str(weights.values.dtype))
     if key in _ready:
         return run()
     start = time.perf_counter()
-    level = logging.INFO if is_on_disk(kernel) else logging.WARNING
+    missing = [kernel for kernel in kernels if not is_on_disk(kernel)]
+    level = logging.WARNING if missing else logging.INFO
     logger.log(level, "compiling fused kernels for %s in %s (once, about half a minute; then loaded from disk)", *key)
+    if len(missing) == 2:
+        compile_passes(weights.values.dtype)
     result = run()
     logger.info("fused kernels for %s in %s ready after %.1f s", *key, time.perf_counter() - start)
     _ready.add(key)

@@ -23,7 +23,7 @@ def perceptron(layers: nn.Sequential, memories: Tensor, rows: Ints) -> Tensor | 
 
     None where this way cannot be taken, or is not faster.
     """
-    layout = _layout(layers) if len(rows) < _MANY and memories.device.type == "cpu" else None
+    layout = layers_layout(layers) if len(rows) < _MANY and memories.device.type == "cpu" else None
     if layout is None:
         return None
     parameters = layout.parameters
@@ -44,7 +44,7 @@ def perceptron(layers: nn.Sequential, memories: Tensor, rows: Ints) -> Tensor | 
 
 def perceptron_arrangement(layers: nn.Sequential) -> Arrangement | None:
     """Say how the parameters of the layers should stand in one tensor, so that `perceptron` need not copy them."""
-    layout = _layout(layers)
+    layout = layers_layout(layers)
     if layout is None or not all(parameter.requires_grad for parameter in layout.parameters):
         return None
     return layout.arrangement()
@@ -140,7 +140,7 @@ _layouts: "weakref.WeakKeyDictionary[nn.Sequential, tuple[list[nn.Module], Layou
 )
 
 
-def _layout(layers: nn.Sequential) -> Layout | None:
+def layers_layout(layers: nn.Sequential) -> Layout | None:
     """Lay out the layers, once for as long as they are the same; None where they are others than linear ones and ReLU."""
     modules = list(layers._modules.values())
     if any(module._forward_hooks or module._forward_pre_hooks or module._backward_hooks for module in modules):

@@ -73,6 +73,12 @@ class Examples:
         rows = self.forest.node_rows(numbers) if self.task == "node" else numbers
         return torch.from_numpy(np.ascontiguousarray(self.targets[rows]))
 
+    def plain_classes(self, numbers: Ints) -> Ints | None:
+        """Return the classes of some trees whose loss is cross-entropy without weights; None for other losses and tasks."""
+        if self.task != "tree" or self.weights is not None or self.class_weights is not None:
+            return None
+        return np.ascontiguousarray(self.targets[numbers], np.int64)
+
     def sizes(self, numbers: Ints) -> Ints:
         """Return the number of nodes of examples."""
         sizes = self.forest.sizes

@@ -193,7 +193,11 @@ class Trainer:
         return sums[0] / max(sums[2], 1), int(sums[1]), int(sums[2])
 
     def _backward(self, chosen: Ints) -> tuple[float, int, int]:
-        outputs = self.model(self.examples.batch(chosen))
+        batch, classes = self.examples.batch(chosen), self.examples.plain_classes(chosen)
+        measured = None if classes is None else self.model.add_gradients(batch, classes)
+        if measured is not None:
+            return measured.loss, measured.right, len(chosen)
+        outputs = self.model(batch)
         loss = self.examples.loss(outputs, chosen)
         torch.autograd.backward(loss)
         if self.examples.task == "regression":

@@ -1,0 +1,100 @@
+"""The gradients of a batch's loss without autograd: each part of a batch goes up, through the head and back, on its thread."""
+
+from typing import NamedTuple
+
+import numpy as np
+from torch import Tensor, nn
+
+from treefold.batch import Batch
+from treefold.cells import Cell
+from treefold.flat import in_charge_of
+from treefold.kernels.calls import backward, forward
+from treefold.kernels.compiled import planner
+from treefold.kernels.dispatch import announced, each_part, known_layout, part_calls
+from treefold.kernels.perceptrons import layers_layout, perceptron_backward, perceptron_forward
+from treefold.kernels.tables import Floats, Ints, Weights
+
+# Axes:  N nodes · B trees · n trees of a part · K classes
+
+
+class Measured(NamedTuple):
+    """The mean loss of a batch, and how many of its answers are right."""
+
+    loss: float
+    right: int
+
+
+def fused_gradients(
+    cell: Cell,
+    batch: Batch,
+    operators: Ints,
+    rows: Ints,
+    vectors: Tensor,
+    layers: nn.Sequential,
+    classes: Ints,
+    *,
+    share: bool,
+) -> Measured | None:
+    """Add the gradients of the mean cross-entropy of ``layers`` at the roots, where all parameters stand in one tensor.
+
+    ``operators``, ``rows`` and ``vectors`` as in `fold_up_fused`, ``classes`` (B,). None where it has to be done otherwise.
+    """
+    layout, head = known_layout(cell), layers_layout(layers)
+    if head is None or vectors.requires_grad:
+        return None
+    home = in_charge_of(head.parameters[0])
+    if home is None:
+        return None
+    place, head_place = home.place_of(layout), home.place_of(head)
+    if place is None or head_place is None:
+        return None
+    values, gradient = home.values.detach().numpy(), home.gradient.numpy()
+    weights, scores = Weights(values[place], *layout.tables), Weights(values[head_place], *head.tables)
+    calls = part_calls(layout, batch, operators, rows, vectors, weights, share=share)
+    labels: Floats = calls[0].labels
+    # The first part adds to the gradient itself; the others' are added in their order, so that the sum is the same every time.
+    whole = [gradient, *(np.zeros_like(gradient) for _ in calls[1:])]
+
+    def run(part: int) -> tuple[float, int]:
+        call, d_values = calls[part], whole[part]
+        plan, states = forward(*call)
+        end = call.first + len(call.parents)
+        first, last = np.searchsorted(batch.roots, [call.first, end]).tolist()
+        roots = plan.unit_of[batch.roots[first:last] - call.first]
+        hidden, out = perceptron_forward(scores.values, scores.sets, states.memory, roots)
+        loss, right = cross_entropy(out, classes[first:last], len(classes))
+        d_memory = np.zeros_like(states.memory)
+        perceptron_backward(
+            scores.values, scores.sets, states.memory, roots, hidden, out, d_memory, d_values[head_place]
+        )
+        backward(weights, plan, states, labels, d_memory, d_values[place], np.zeros_like(labels))
+        return loss, right
+
+    measured = announced("training", (forward, backward), weights, lambda: each_part(run, len(calls)))
+    for other in whole[1:]:
+        gradient += other
+    losses, right = zip(*measured, strict=True)
+    return Measured(sum(losses) / len(classes), sum(right))
+
+
+@planner
+def cross_entropy(scores: Floats, classes: Ints, total: int) -> tuple[float, int]:
+    """Return the sum of the losses and the number of right answers; put the gradient of the sum over total into the scores."""
+    loss, right = 0.0, 0
+    for e in range(len(scores)):
+        line = scores[e]
+        best = 0
+        for k in range(len(line)):
+            best = k if line[k] > line[best] else best
+        highest = line[best]
+        of_class = line[classes[e]] - highest
+        mass = line[0] - line[0]
+        for k in range(len(line)):
+            line[k] = np.exp(line[k] - highest)
+            mass += line[k]
+        loss += np.log(mass) - of_class
+        right += best == classes[e]
+        for k in range(len(line)):
+            line[k] /= mass * total
+        line[classes[e]] -= scores.dtype.type(1) / total
+    return loss, right
