@@ -18,8 +18,10 @@ from treefold.kernels import (
     Measured,
     arrangement_of,
     fold_up_fused,
+    fused_answers,
     fused_gradients,
     is_worth_it,
+    parts_of,
     perceptron,
     translate,
     why_not,
@@ -197,12 +199,20 @@ class TreeEncoder(nn.Module):
 
         Without autograd, where `FlatParameters` are in charge and the kernels can do it all; None where that cannot be.
         """
-        if len(self.cells) > 1 or not self._runs_fused(batch, _first_parameter(self.cells)):
-            return None
-        found = self._translated(batch)
+        found = self._translated(batch) if self._runs_fused_alone(batch) else None
         if found is None:
             return None
         return fused_gradients(self._cell("up"), batch, *found, layers, classes, share=self.share_subtrees)
+
+    def answers_through(self, layers: nn.Sequential, batch: Batch) -> Tensor | None:
+        """Return what layers make of the roots' states, without gradients, on several threads; None where that cannot be."""
+        found = self._translated(batch) if parts_of(len(batch)) > 1 and self._runs_fused_alone(batch) else None
+        if found is None:
+            return None
+        return fused_answers(self._cell("up"), batch, *found, layers, share=self.share_subtrees)
+
+    def _runs_fused_alone(self, batch: Batch) -> bool:
+        return len(self.cells) == 1 and self._runs_fused(batch, _first_parameter(self.cells))
 
     def _translated(self, batch: Batch) -> tuple[Ints, Ints, Tensor] | None:
         """Return for trees whose labels are rows of a table each node's operator, its row and the table, all in one call.

@@ -155,16 +155,25 @@ class TreeModel(nn.Module):
 
     def forward(self, batch: Batch | Forest) -> Tensor:
         """Return the head's outputs for a batch, or for all trees of a forest."""
+        if not torch.is_grad_enabled() and isinstance(batch, Batch):
+            layers = self._plain_layers()
+            quick = None if layers is None else self.encoder.answers_through(layers, batch)
+            if quick is not None:
+                return quick
         outputs: Tensor = self.head(self.encoder(batch))
         return outputs
 
     def add_gradients(self, batch: Batch, classes: Ints) -> Measured | None:
         """Add the gradients of the mean cross-entropy of a batch, where `FlatParameters` are in charge and kernels do it all."""
-        modules = (self, self.encoder, self.head)
-        hooked = any(each._forward_hooks or each._forward_pre_hooks or each._backward_hooks for each in modules)
-        if hooked or not isinstance(self.head, Classifier):
+        layers = self._plain_layers()
+        return None if layers is None else self.encoder.gradients_through(layers, batch, classes)
+
+    def _plain_layers(self) -> nn.Sequential | None:
+        """Return the layers that a classifier is, where nobody listens to what goes on in between."""
+        modules = (self.encoder, self.head)
+        if any(each._forward_hooks or each._forward_pre_hooks or each._backward_hooks for each in modules):
             return None
-        return self.encoder.gradients_through(self.head.layers, batch, classes)
+        return self.head.layers if isinstance(self.head, Classifier) else None
 
     def arrangements(self) -> list[Arrangement]:
         """Say how parameters should stand in one tensor, for `FlatParameters`."""

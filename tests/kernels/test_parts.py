@@ -178,14 +178,14 @@ def test_the_kernels_have_the_threads_and_torch_one_as_long_as_it_is_said() -> N
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        assert dispatch._parts(1000) == 2
+        assert dispatch.parts_of(1000) == 2
         with dispatch.kernels_first():
-            assert torch.get_num_threads() == 1 and dispatch._parts(1000) == 2
+            assert torch.get_num_threads() == 1 and dispatch.parts_of(1000) == 2
             with dispatch.kernels_first():
-                assert dispatch._parts(1000) == 2
-            assert torch.get_num_threads() == 1 and dispatch._parts(1000) == 2
-        assert torch.get_num_threads() == 2 and dispatch._parts(1000) == 2
+                assert dispatch.parts_of(1000) == 2
+            assert torch.get_num_threads() == 1 and dispatch.parts_of(1000) == 2
+        assert torch.get_num_threads() == 2 and dispatch.parts_of(1000) == 2
         torch.set_num_threads(1)
-        assert dispatch._parts(1000) == 1
+        assert dispatch.parts_of(1000) == 1
     finally:
         torch.set_num_threads(before)

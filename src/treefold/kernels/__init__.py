@@ -7,17 +7,19 @@
 """
 
 from treefold.kernels.calls import translate
-from treefold.kernels.dispatch import arrangement_of, fold_up_fused, is_worth_it, kernels_first, why_not
-from treefold.kernels.gradients import Measured, fused_gradients
+from treefold.kernels.dispatch import arrangement_of, fold_up_fused, is_worth_it, kernels_first, parts_of, why_not
+from treefold.kernels.gradients import Measured, fused_answers, fused_gradients
 from treefold.kernels.perceptrons import perceptron, perceptron_arrangement
 
 __all__ = [
     "Measured",
     "arrangement_of",
     "fold_up_fused",
+    "fused_answers",
     "fused_gradients",
     "is_worth_it",
     "kernels_first",
+    "parts_of",
     "perceptron",
     "perceptron_arrangement",
     "translate",

@@ -53,22 +53,26 @@ def fold_up_fused(
     parameters = layout.parameters
     if vectors is None:
         vectors = parameters[0].new_zeros(0, 0)
-    fold = _Fold(
-        layout,
-        batch,
-        operators,
-        rows,
-        share,
-        not cell.training,
-    )
+    fold = _Fold(layout, batch, operators, rows, share)
     home = in_charge_of(parameters[0])
     place = None if home is None else home.place_of(layout)
     if home is not None and place is not None:
         fold.home, fold.place, parameters = home, place, [home.values]
     if not torch.is_grad_enabled() or not any(tensor.requires_grad for tensor in (vectors, *parameters)):
-        return fold.infer(vectors, parameters)
+        return fold.forward(vectors, weights_now(layout, settled=not cell.training))
     memories: Tensor = _Function.apply(fold, vectors, *parameters)  # type: ignore[no-untyped-call]
     return Folded(memories, fold.unit_of)
+
+
+def weights_now(layout: Layout, *, settled: bool) -> Weights:
+    """Return the weights for a pass without gradients; ``settled`` where training is over, as far as is known."""
+    parameters = layout.parameters
+    home = in_charge_of(parameters[0])
+    place = None if home is None else home.place_of(layout)
+    if home is not None and place is not None:
+        return Weights(home.values.detach().numpy()[place], *layout.tables)
+    standing = layout.standing(parameters) if settled else None
+    return layout.pack(parameters) if standing is None else standing
 
 
 # Measured with `treefold bench step --batch 25` and `--batch 400`, one thread: how many times faster a training step is in the
@@ -84,7 +88,7 @@ def is_worth_it(cell: Cell, batch: Batch) -> bool:
     layout = known_layout(cell)
     if layout.largest > _LARGEST:
         return False
-    alone = torch.get_num_threads() if _parts(len(batch)) == 1 else 1
+    alone = torch.get_num_threads() if parts_of(len(batch)) == 1 else 1
     return layout.largest * batch.node_count * alone < _BREAK_EVEN
 
 
@@ -118,7 +122,6 @@ class _Fold:
     operators: Ints
     rows: Ints
     share: bool
-    settled: bool  # whether training is over, as far as is known
     home: FlatParameters | None = None  # who has all parameters in one tensor, and is given instead of them
     place: slice | None = None  # where in it they are
 
@@ -131,11 +134,6 @@ class _Fold:
         if self.home is None:
             return self.layout.pack(list(parameters))
         return Weights(self.home.values.detach().numpy()[self.place], *self.layout.tables)
-
-    def infer(self, vectors: Tensor, parameters: Sequence[Tensor]) -> Folded:
-        """Return the memories, for weights that nobody changes meanwhile."""
-        standing = self.layout.standing(list(parameters)) if self.home is None and self.settled else None
-        return self.forward(vectors, self.pack(parameters) if standing is None else standing)
 
     def forward(self, vectors: Tensor, weights: Weights, *, training: bool = False) -> Folded:
         """Return the memories, and keep what the backward pass needs."""
@@ -189,7 +187,7 @@ def part_calls(
     """Return the calls for the parts of a batch, one for each thread that is worth it."""
     operators = operators if len(layout.operators) > 1 else np.zeros_like(operators)
     labels = vectors.detach().contiguous().numpy()
-    parts = _parts(len(batch))
+    parts = parts_of(len(batch))
     ends = [batch.node_count] if parts == 1 else _ends_of_parts(batch.roots, parts)
     return [
         Call(
@@ -322,7 +320,7 @@ def kernels_first() -> Iterator[None]:
         torch.set_num_threads(count)
 
 
-def _parts(trees: int) -> int:
+def parts_of(trees: int) -> int:
     """Return in how many parts a batch is computed at the same time: few trees are not worth a thread."""
     return min(_kernel_threads or torch.get_num_threads(), trees // 32) if trees >= 64 else 1
 

@@ -1,8 +1,9 @@
-"""The gradients of a batch's loss without autograd: each part of a batch goes up, through the head and back, on its thread."""
+"""Whole models without autograd: each part of a batch goes up, through the head and, in training, back, on its own thread."""
 
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from treefold.batch import Batch
@@ -10,7 +11,7 @@ from treefold.cells import Cell
 from treefold.flat import in_charge_of
 from treefold.kernels.calls import backward, forward
 from treefold.kernels.compiled import planner
-from treefold.kernels.dispatch import announced, each_part, known_layout, part_calls
+from treefold.kernels.dispatch import Call, announced, each_part, known_layout, part_calls, weights_now
 from treefold.kernels.perceptrons import layers_layout, perceptron_backward, perceptron_forward
 from treefold.kernels.tables import Floats, Ints, Weights
 
@@ -58,11 +59,11 @@ def fused_gradients(
     def run(part: int) -> tuple[float, int]:
         call, d_values = calls[part], whole[part]
         plan, states = forward(*call)
-        end = call.first + len(call.parents)
-        first, last = np.searchsorted(batch.roots, [call.first, end]).tolist()
-        roots = plan.unit_of[batch.roots[first:last] - call.first]
+        roots = _roots_of(batch, call)
+        first = int(np.searchsorted(batch.roots, call.first))
+        own, roots = classes[first : first + len(roots)], plan.unit_of[roots - call.first]
         hidden, out = perceptron_forward(scores.values, scores.sets, states.memory, roots)
-        loss, right = cross_entropy(out, classes[first:last], len(classes))
+        loss, right = cross_entropy(out, own, len(classes))
         d_memory = np.zeros_like(states.memory)
         perceptron_backward(
             scores.values, scores.sets, states.memory, roots, hidden, out, d_memory, d_values[head_place]
@@ -75,6 +76,33 @@ def fused_gradients(
         gradient += other
     losses, right = zip(*measured, strict=True)
     return Measured(sum(losses) / len(classes), sum(right))
+
+
+def fused_answers(
+    cell: Cell, batch: Batch, operators: Ints, rows: Ints, vectors: Tensor, layers: nn.Sequential, *, share: bool
+) -> Tensor | None:
+    """Return the scores of ``layers`` at the roots, (B, K), without gradients; None where several threads do not pay."""
+    layout, head = known_layout(cell), layers_layout(layers)
+    if head is None:
+        return None
+    weights, scores = weights_now(layout, settled=not cell.training), weights_now(head, settled=not layers.training)
+    calls = part_calls(layout, batch, operators, rows, vectors, weights, share=share)
+    if len(calls) == 1 or weights.values.dtype != scores.values.dtype:
+        return None
+
+    def run(part: int) -> Floats:
+        call = calls[part]
+        plan, states = forward(*call)
+        roots = plan.unit_of[_roots_of(batch, call) - call.first]
+        return perceptron_forward(scores.values, scores.sets, states.memory, roots)[1]
+
+    parts = announced("the forward pass", (forward,), weights, lambda: each_part(run, len(calls)))
+    return torch.from_numpy(np.concatenate(parts))
+
+
+def _roots_of(batch: Batch, call: Call) -> Ints:
+    first, last = np.searchsorted(batch.roots, [call.first, call.first + len(call.parents)])
+    return batch.roots[first:last]
 
 
 @planner

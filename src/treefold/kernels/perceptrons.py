@@ -10,6 +10,7 @@ from torch.autograd.function import once_differentiable
 
 from treefold.flat import Arrangement, FlatParameters, in_charge_of
 from treefold.kernels.compiled import planner
+from treefold.kernels.dispatch import weights_now
 from treefold.kernels.layout import Entry, Layout
 from treefold.kernels.linear import affine, affine_inputs_backward, affine_weights_backward
 from treefold.kernels.tables import PART, START, WIDTH, Floats, Ints, Weights
@@ -35,8 +36,7 @@ def perceptron(layers: nn.Sequential, memories: Tensor, rows: Ints) -> Tensor | 
     if home is not None:
         parameters = [home.values]
     if not torch.is_grad_enabled() or not any(tensor.requires_grad for tensor in (memories, *parameters)):
-        standing = None if home is not None or layers.training else layout.standing(parameters)
-        weights = _weights(layout, home, parameters) if standing is None else standing
+        weights = weights_now(layout, settled=not layers.training)
         return torch.from_numpy(perceptron_forward(weights.values, weights.sets, memories.detach().numpy(), rows)[1])
     result: Tensor = _Function.apply(layout, home, rows, memories, *parameters)  # type: ignore[no-untyped-call]
     return result

@@ -1,0 +1,135 @@
+"""A training step without autograd against the same step with it, and answers of several threads against those of one."""
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from treefold import AGGREGATORS, TreeModel
+from treefold.building import build_model, facts_of, resolve
+from treefold.datasets import build
+from treefold.flat import FlatParameters
+from treefold.kernels.gradients import cross_entropy
+from treefold.settings import ModelSettings
+from treefold.training import Examples
+
+DATA = Examples.of(build.make_listops(150, seed=3), "tree")
+CHOSEN = np.arange(140)
+
+
+def model_of(**settings: object) -> TreeModel:
+    torch.manual_seed(0)
+    resolved, labels = resolve(ModelSettings(state_size=4, **settings), facts_of(DATA.forest))  # type: ignore[arg-type]
+    return build_model(resolved, labels, "tree", 10).double()
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("aggregator", AGGREGATORS)
+def test_loss_right_answers_and_gradients_are_those_of_autograd(aggregator: str, shared: bool, count: int) -> None:
+    ranked = aggregator not in ("sum", "full")
+    model = model_of(aggregator=aggregator, shared=shared, rank=2 if ranked else None)
+    plain = copy.deepcopy(model)
+    plain.encoder.backend = "torch"
+    outputs = plain(DATA.batch(CHOSEN))
+    expected = nn.functional.cross_entropy(outputs, DATA.target(CHOSEN))
+    torch.autograd.backward(expected)
+    right = int((outputs.argmax(1) == DATA.target(CHOSEN)).sum())
+    flat = FlatParameters(model, model.arrangements())
+    classes = DATA.plain_classes(CHOSEN)
+    assert classes is not None
+    with flat.in_charge(), threads(count):
+        measured = model.add_gradients(DATA.batch(CHOSEN), classes)
+    if aggregator == "tensor-train" and not shared:
+        assert measured is None  # its parameters cannot stand in one tensor as the kernels read them
+        return
+    assert measured is not None
+    assert measured.loss == pytest.approx(float(expected.detach()), rel=1e-12) and measured.right == right
+    for one, other in zip(model.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad, rtol=1e-9, atol=1e-11)
+
+
+def test_gradients_are_added() -> None:
+    model = model_of(aggregator="sum")
+    flat = FlatParameters(model, model.arrangements())
+    classes = DATA.targets[CHOSEN].astype(np.int64)
+    with flat.in_charge():
+        model.add_gradients(DATA.batch(CHOSEN), classes)
+        once = flat.gradient.clone()
+        model.add_gradients(DATA.batch(CHOSEN), classes)
+    torch.testing.assert_close(flat.gradient, 2 * once)
+
+
+def test_where_something_listens_or_learns_besides_it_is_left_to_autograd() -> None:
+    classes = DATA.targets[CHOSEN].astype(np.int64)
+    for settings in (
+        {"labels": "embedding", "label_size": 3},
+        {"dropout": 0.5},
+        {"direction": "both", "per_label": False},
+    ):
+        model = model_of(aggregator="sum", **settings)
+        with FlatParameters(model, model.arrangements()).in_charge():
+            assert model.add_gradients(DATA.batch(CHOSEN), classes) is None, settings
+    model = model_of(aggregator="sum")
+    assert model.add_gradients(DATA.batch(CHOSEN), classes) is None  # nobody is in charge
+    with FlatParameters(model, model.arrangements()).in_charge():
+        heard: list[object] = []
+        hook = model.head.register_forward_hook(lambda *arguments: heard.append(arguments))
+        assert model.add_gradients(DATA.batch(CHOSEN), classes) is None
+        with torch.no_grad(), threads(2):
+            model(DATA.batch(CHOSEN))
+        assert heard
+        hook.remove()
+        assert model.add_gradients(DATA.batch(CHOSEN), classes) is not None
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("in_charge", [False, True])
+def test_answers_of_two_threads_are_those_of_one(in_charge: bool, training: bool) -> None:
+    model = model_of(aggregator="tucker", rank=2).train(training)
+    flat = FlatParameters(model, model.arrangements()) if in_charge else None
+    batch = DATA.batch(CHOSEN)
+    with torch.no_grad():
+        with threads(1):
+            alone = model(batch)
+        with threads(2):
+            quick = model.encoder.answers_through(model._plain_layers(), batch)  # type: ignore[arg-type]
+            together = model(batch)
+        model.encoder.backend = "torch"
+        plain = model(batch)
+    assert quick is not None and torch.equal(quick, together) and quick.shape == (len(CHOSEN), 10)
+    torch.testing.assert_close(alone, together, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(plain, together, rtol=1e-10, atol=1e-10)
+    del flat
+
+
+def test_cross_entropy_is_that_of_torch() -> None:
+    generator = np.random.default_rng(0)
+    scores, classes = generator.normal(0, 30, (50, 4)), generator.integers(0, 4, 50)
+    like = torch.tensor(scores, requires_grad=True)
+    expected = nn.functional.cross_entropy(like, torch.from_numpy(classes), reduction="sum")
+    torch.autograd.backward(expected / 7)
+    loss, right = cross_entropy(scores, classes, 7)
+    assert loss == pytest.approx(float(expected.detach())) and right == int((like.argmax(1).numpy() == classes).sum())
+    assert like.grad is not None
+    np.testing.assert_allclose(scores, like.grad.numpy(), atol=1e-12)
+
+
+def test_a_loss_that_is_not_a_number_shows() -> None:
+    for broken in (np.nan, np.inf):
+        loss, _ = cross_entropy(np.array([[0.0, broken]]), np.zeros(1, np.int64), 1)
+        assert not np.isfinite(loss)
