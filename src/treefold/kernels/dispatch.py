@@ -75,12 +75,12 @@ def weights_now(layout: Layout, *, settled: bool) -> Weights:
     return layout.pack(parameters) if standing is None else standing
 
 
-# Measured with `treefold bench step --batch 25` and `--batch 400`, one thread: how many times faster a training step is in the
-# fused way, against the entries of the largest matrix times the nodes. Trees whose leaves all differ, Sum: c=25 6.7 at 2e6, 1.7
-# at 3e7; c=214 3.2 at 1e8, 1.2 at 2e9; c=400 2.1 at 4e8, 1.0 at 7e9. LRT, Full c=100: 1.5 at 5e8, 1.1 at 8e9. No case lost below
-# the bound; beyond it the matrix products of large batches win.
-_BREAK_EVEN: Final = 5e9
-_LARGEST: Final = 2_000_000  # entries of one matrix, beyond which nothing was measured
+# Measured with `treefold bench step --batch 25`, `400` and `4000`, one thread: how many times faster a training step is in the
+# fused way, against `Layout.largest` times the nodes. Trees whose leaves all differ, Sum: c=25 13 at 2e6, 3 at 3e7, 1.1 at 3e8;
+# c=214 5 at 1e8, 1.4 at 2e9, 0.95 at 2e10; c=400 4 at 4e8, 1.0 at 7e9. ListOps, Hosvd: c=20 r=3 12 at 7e6, 3.9 at 8e7; c=50 r=7
+# 4.5 at 5e8, 2.1 at 6e9. LRT, Full c=100: 2.2 at 3e8, 1.1 at 4e9. Beyond the bound the matrix products of large batches win.
+_BREAK_EVEN: Final = 1e10
+_LARGEST: Final = 1_000_000  # entries of one matrix, beyond which nothing was measured
 
 
 def is_worth_it(cell: Cell, batch: Batch) -> bool:

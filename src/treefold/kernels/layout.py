@@ -101,9 +101,9 @@ class Layout:
 
     @functools.cached_property
     def largest(self) -> int:
-        """The entries of the largest matrix that a node goes through."""
+        """The entries of the largest matrix that a node goes through; of cores a share, since few nodes have L children."""
         slots = [(self.state_size + 1) * row[tables.WIDTH] for row in self.sets]
-        return max([*slots, *(row[tables.CORE_SIZE] for row in self.operators)])
+        return max([*slots, *(row[tables.CORE_SIZE] // max(1, row[tables.ARITY]) for row in self.operators)])
 
     def pack(self, parameters: list[Tensor]) -> Weights:
         """Copy the parameters into one flat array."""
