@@ -9,7 +9,7 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "treefold"
 ORDER = [
-    ["errors"],
+    ["errors", "threads"],
     ["vocabulary", "notation", "files"],
     ["tree", "columns"],
     ["shaping", "readers", "batch"],

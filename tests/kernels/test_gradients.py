@@ -1,8 +1,6 @@
 """A training step without autograd against the same step with it, and answers of several threads against those of one."""
 
 import copy
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -15,6 +13,7 @@ from treefold.datasets import build
 from treefold.flat import FlatParameters
 from treefold.kernels.gradients import cross_entropy
 from treefold.settings import ModelSettings
+from treefold.threads import threads
 from treefold.training import Examples
 
 DATA = Examples.of(build.make_listops(150, seed=3), "tree")
@@ -25,16 +24,6 @@ def model_of(**settings: object) -> TreeModel:
     torch.manual_seed(0)
     resolved, labels = resolve(ModelSettings(state_size=4, **settings), facts_of(DATA.forest))  # type: ignore[arg-type]
     return build_model(resolved, labels, "tree", 10).double()
-
-
-@contextmanager
-def threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("count", [1, 2])

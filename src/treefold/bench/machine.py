@@ -6,9 +6,8 @@ import platform
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +15,7 @@ from typing import Any, Final
 import torch
 
 from treefold.errors import ConfigurationError, require_positive
+from treefold.threads import threads
 
 _PACKAGES: Final = ("treefold", "torch", "numpy", "numba", "pytorch-tree-lstm")
 _STATUS: Final = Path("/proc/self/status")
@@ -53,22 +53,6 @@ def require_threads(count: int) -> None:
         raise ConfigurationError(
             f"bench expects threads to be at most the number of cores, {core_count()}, got {count}; choose fewer."
         )
-
-
-@contextmanager
-def threads(count: int) -> Iterator[None]:
-    """Compute with so many threads within the block.
-
-    >>> with threads(1):
-    ...     torch.get_num_threads()
-    1
-    """
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def scaling(count: int, rounds: int = 5, clock: Callable[[], float] = time.perf_counter) -> float:

@@ -26,6 +26,7 @@ from treefold.bench.ways import (
     with_settings,
     work_of,
 )
+from treefold.threads import threads as torch_threads
 from treefold.training.examples import Examples
 
 BATCHES: Final = (1, 25, 256, 2048)
@@ -152,7 +153,7 @@ def _threads(options: Options, count: int, *, train: bool) -> Values:
 
     def with_threads(number: int) -> Way:
         def run(clock: Clock) -> list[float]:
-            with machine.threads(number):
+            with torch_threads(number):
                 return way(clock)
 
         return run

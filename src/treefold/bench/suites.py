@@ -6,7 +6,7 @@ from typing import Any, Final, Protocol, final
 
 from treefold.bench.claims import judged
 from treefold.bench.growth import growth, shapes
-from treefold.bench.machine import machine, require_threads, threads
+from treefold.bench.machine import machine, require_threads
 from treefold.bench.options import Job, MissingPackageError, Options, Values
 from treefold.bench.phases import phases
 from treefold.bench.processes import compilation, memory
@@ -14,6 +14,7 @@ from treefold.bench.roofline import roofline
 from treefold.bench.speed import batches, inference_suite, step, subtrees
 from treefold.bench.speed import threads as threads_suite
 from treefold.errors import ConfigurationError, nearest, require_choice, require_positive
+from treefold.threads import threads
 
 SUITES: Final[dict[str, Callable[[Options], dict[str, Job]]]] = {
     "step": step,

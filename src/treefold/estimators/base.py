@@ -23,6 +23,7 @@ from treefold.forest import Forest
 from treefold.models import TreeModel
 from treefold.saving import SavedModel
 from treefold.settings import ModelSettings, RunSettings, Task, TrainingSettings
+from treefold.threads import threads
 from treefold.training.examples import Examples, outputs_of
 from treefold.training.loop import Progress, Silent, Trainer
 
@@ -198,7 +199,7 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "saved_")
         forest = self._forest(X, fitting=False)
         examples = Examples(forest, np.zeros(0), task or self._task)
-        with _threads(self.n_threads, self._name):
+        with self._threads():
             outputs = outputs_of(self._model_for(forest), examples, np.arange(len(examples)))
         return forest, outputs.double().numpy()
 
@@ -227,11 +228,16 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
         epochs = max(_EPOCHS, min(_MOST_EPOCHS, math.ceil(_STEPS / steps)))
         return settings.model_copy(update={"epochs": epochs})
 
+    def _threads(self) -> contextlib.AbstractContextManager[None]:
+        if self.n_threads is not None:
+            require_positive(self._name, n_threads=self.n_threads)
+        return threads(self.n_threads)
+
     @contextlib.contextmanager
     def _seeded(self, seed: int) -> Iterator[None]:
         """Make what is drawn depend on the seed alone, and leave the generator of the caller as it was."""
         require_choice(self._name, "unknown", self.unknown, ["error", "zero"])
-        with _threads(self.n_threads, self._name), torch.random.fork_rng(devices=[]):
+        with self._threads(), torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             yield
 
@@ -251,20 +257,6 @@ class _Talking:
         names = ("loss", "accuracy", "validation_loss", "validation_score")
         parts = [f"{name.replace('_', ' ')} {metrics[name]:.4f}" for name in names if name in metrics]
         sys.stderr.write(f"{self.name}: epoch {metrics['epoch']}  {'  '.join(parts)}\n")
-
-
-@contextlib.contextmanager
-def _threads(count: int | None, owner: str) -> Iterator[None]:
-    if count is None:
-        yield
-        return
-    require_positive(owner, n_threads=count)
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _plain(value: Any) -> Any:
