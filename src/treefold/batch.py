@@ -92,7 +92,6 @@ class Batch:
     vectors: npt.NDArray[np.float64]
     parents: Ints
     slots: Ints
-    depths: npt.NDArray[np.integer]
     roots: Ints
 
     @property
@@ -110,7 +109,7 @@ class Batch:
     @functools.cached_property
     def schedule(self) -> Schedule:
         """The order by levels."""
-        count, trees, depths = self.node_count, len(self), self.depths.astype(np.int64)
+        count, trees, depths = self.node_count, len(self), _depths(self.parents)
         deepest = int(depths.max())
         order = np.lexsort((self.labels, -depths))
         places = np.empty(count, np.int64)
@@ -136,3 +135,17 @@ class Batch:
         slot_of_parent = block_starts[above] + (parents[:inner] - 1) * level_widths[above] + slots[:inner]
         flat_children[slot_of_parent] = np.arange(1, inner + 1) - level_starts[levels[:inner]]
         return Schedule(order, places, level_sizes, level_widths, flat_children, parents, slots)
+
+
+def _depths(parents: Ints) -> Ints:
+    """Return the number of edges from each node to its root, for the row of each node's parent, -1 at the roots.
+
+    >>> _depths(np.array([1, 3, 3, -1])).tolist()
+    [2, 1, 1, 0]
+    """
+    depths, ancestors = (parents >= 0).astype(np.int64), parents.copy()
+    while len(below := np.flatnonzero(ancestors >= 0)):  # each round doubles how far away the known ancestors are
+        above = ancestors[below]
+        depths[below] += depths[above]
+        ancestors[below] = ancestors[above]
+    return depths

@@ -163,7 +163,6 @@ class Forest:
             vectors=vectors,
             parents=parents,
             slots=self.slots[rows].astype(np.int64),
-            depths=self.depths[rows],
             roots=roots,
         )
 

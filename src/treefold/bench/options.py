@@ -40,9 +40,9 @@ class Options:
         """The time that the processor spent on this thread, which other processes disturb less; with more threads, real time."""
         return time.thread_time if self.threads == 1 else time.perf_counter
 
-    def measure(self, ways: Mapping[str, Way], clock: Clock | None = None) -> dict[str, float]:
+    def measure(self, ways: Mapping[str, Way], clock: Clock | None = None, *, full: int = 5) -> dict[str, float]:
         """Return the seconds of a piece for each way."""
-        return least_times(ways, self.rounds or self.size(full=5, quick=2), clock or self.clock)
+        return least_times(ways, self.rounds or self.size(full=full, quick=2), clock or self.clock)
 
     def title(self, case: str, *, batched: bool = False) -> str:
         """Name a case, with what is not as usual; ``batched`` are those that depend on ``batch``.
