@@ -1,6 +1,7 @@
 """A training step without autograd against the same step with it, and answers of several threads against those of one."""
 
 import copy
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -122,3 +123,29 @@ def test_a_loss_that_is_not_a_number_shows() -> None:
     for broken in (np.nan, np.inf):
         loss, _ = cross_entropy(np.array([[0.0, broken]]), np.zeros(1, np.int64), 1)
         assert not np.isfinite(loss)
+
+
+def test_answers_stay_as_they_were_when_the_next_batch_takes_their_room() -> None:
+    model = model_of(aggregator="tucker", rank=2).eval()
+    with torch.no_grad(), threads(1):
+        first = model.encoder(DATA.batch(CHOSEN))
+        roots, nodes = first.roots.clone(), first.nodes.clone()
+        for chosen in (CHOSEN[::-1], CHOSEN[:3], CHOSEN):
+            model.encoder(DATA.batch(np.ascontiguousarray(chosen)))
+        assert torch.equal(first.roots, roots) and torch.equal(first.nodes, nodes)
+        assert torch.equal(model.encoder(DATA.batch(CHOSEN)).nodes, nodes)
+
+
+def test_threads_of_a_program_do_not_share_room() -> None:
+    model = model_of(aggregator="tucker", rank=2).eval()
+    batches = [DATA.batch(np.arange(start, start + 40)) for start in range(0, 120, 20)] * 4
+
+    def answer(number: int) -> torch.Tensor:
+        with torch.no_grad():
+            outputs: torch.Tensor = model(batches[number])
+        return outputs
+
+    expected = [answer(number) for number in range(len(batches))]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(answer, range(len(batches))))
+    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))

@@ -1,7 +1,7 @@
 """Fused CPU execution of the upward pass: a whole batch in one compiled call, forward and backward.
 
 `compiled` knows numba · `tables` names what the kernels are handed · `layout` puts a cell's parameters into one flat array ·
-`plan` finds equal subtrees and the order of the work · `linear`, `chains`, `cores`, `symmetric` are the mathematics ·
+`units` finds equal subtrees, `plan` the order of the work · `linear`, `chains`, `cores`, `symmetric` are the mathematics ·
 `passes` is the loop over a batch · `dispatch` decides, and is what autograd sees · `perceptrons` are heads ·
 `gradients` is a training step without autograd · `ahead` compiles on two cores · `optimisers` are steps over a flat tensor.
 """

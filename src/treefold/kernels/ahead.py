@@ -28,8 +28,8 @@ def compile_passes(dtype: "np.dtype[Any]") -> None:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
             )
-    flags, vectors = np.zeros(0, np.int64), np.zeros((0, 0), dtype)
-    compile_for(forward, _example(Weights, dtype), *[flags] * 3, 0, *[flags] * 2, vectors, True)
+    flags, vectors, room = np.zeros(0, np.int64), np.zeros((0, 0), dtype), np.zeros(0, dtype)
+    compile_for(forward, _example(Weights, dtype), *[flags] * 3, 0, *[flags] * 2, vectors, True, room)
     if helper is not None:
         helper.wait()
 

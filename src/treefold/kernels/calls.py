@@ -23,19 +23,36 @@ from treefold.kernels.tables import (
 
 
 @allocating
-def make_states(weights: Weights, plan: Plan, widths: Ints) -> States:
-    """Allocate what the forward pass computes."""
+def make_states(weights: Weights, plan: Plan, widths: Ints, room: Floats) -> States:
+    """Make what the forward pass computes: the memories anew, the rest in the room where there is enough of it."""
     size, units, kind = weights.state_size, len(plan.row_of), weights.values.dtype
     more = 1 if weights.gates > 1 else 0  # the Tree-LSTM keeps tanh(c), and c behind h
+    rows = (units, len(plan.child_unit) * more, len(plan.edge_unit), len(plan.label_row), units)
+    columns = (
+        (weights.gates + more) * size,
+        size,
+        widths[IMAGE_WIDTH],
+        widths[LABEL_IMAGE_WIDTH],
+        weights.gates * widths[CORE_RANK],
+    )
+    ends = np.zeros(len(rows) + 3, np.int64)
+    for index in range(len(rows)):
+        ends[index + 1] = (
+            ends[index] + (rows[index] * columns[index] + 15) // 16 * 16
+        )  # each begins on a line of its own
+    ends[-2] = ends[-3] + (plan.carry_of[-1] + 15) // 16 * 16
+    ends[-1] = ends[-2] + plan.restricted_size
+    if len(room) < ends[-1]:
+        room = np.empty(ends[-1], kind)
     return States(
         np.empty((units, (1 + more) * size), kind),
-        np.empty((units, (weights.gates + more) * size), kind),
-        np.empty((len(plan.child_unit) * more, size), kind),
-        np.empty((len(plan.edge_unit), widths[IMAGE_WIDTH]), kind),
-        np.empty((len(plan.label_row), widths[LABEL_IMAGE_WIDTH]), kind),
-        np.empty((units, weights.gates * widths[CORE_RANK]), kind),
-        np.empty(plan.carry_of[-1], kind),
-        np.empty(plan.restricted_size, kind),
+        room[ends[0] : ends[0] + rows[0] * columns[0]].reshape(rows[0], columns[0]),
+        room[ends[1] : ends[1] + rows[1] * columns[1]].reshape(rows[1], columns[1]),
+        room[ends[2] : ends[2] + rows[2] * columns[2]].reshape(rows[2], columns[2]),
+        room[ends[3] : ends[3] + rows[3] * columns[3]].reshape(rows[3], columns[3]),
+        room[ends[4] : ends[4] + rows[4] * columns[4]].reshape(rows[4], columns[4]),
+        room[ends[5] : ends[5] + plan.carry_of[-1]],
+        room[ends[6] : ends[6] + plan.restricted_size],
     )
 
 
@@ -50,8 +67,9 @@ def forward(
     row: Ints,
     labels: Floats,
     share: bool,
+    room: Floats,
 ) -> tuple[Plan, States]:
-    """Plan whole trees, as `make_plan` does, and compute their states."""
+    """Plan whole trees, as `make_plan` does, and compute their states, in the room as far as they fit."""
     tables = Tables(
         weights.gates,
         weights.state_size,
@@ -62,7 +80,7 @@ def forward(
         weights.padded,
     )
     plan = make_plan(parents, slots, first, operator, row, tables, share)
-    states = make_states(weights, plan, widths)
+    states = make_states(weights, plan, widths, room)
     fold_forward(weights, plan, states, labels, make_scratch(weights.gates, plan.scratch_sizes, weights.values))
     return plan, states
 

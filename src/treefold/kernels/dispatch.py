@@ -4,6 +4,7 @@ import functools
 import itertools
 import logging
 import os
+import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -139,9 +140,8 @@ class _Fold:
         """Return the memories, and keep what the backward pass needs."""
         calls = part_calls(self.layout, self.batch, self.operators, self.rows, vectors, weights, share=self.share)
         needed = (forward, backward) if training else (forward,)
-        self.work = announced(
-            "the forward pass", needed, weights, lambda: each_part(lambda part: forward(*calls[part]), len(calls))
-        )
+        run = (lambda part: forward(*calls[part])) if training else (lambda part: forward_for_once(calls[part]))
+        self.work = announced("the forward pass", needed, weights, lambda: each_part(run, len(calls)))
         return _joined([plan.unit_of for plan, _ in self.work], [states.memory for _, states in self.work])
 
     def backward(self, weights: Weights, vectors: Tensor, d_memories: Tensor) -> tuple[Tensor, list[Tensor | None]]:
@@ -179,6 +179,7 @@ class Call(NamedTuple):
     row: Ints
     labels: Floats
     share: bool
+    room: Floats
 
 
 def part_calls(
@@ -200,9 +201,30 @@ def part_calls(
             rows[start:end],
             labels,
             share,
+            _NO_ROOM[weights.values.dtype.itemsize],
         )
         for start, end in zip([0, *ends], ends, strict=False)
     ]
+
+
+_NO_ROOM: Final[dict[int, Floats]] = {4: np.zeros(0, np.float32), 8: np.zeros(0, np.float64)}
+_MOST_ROOM: Final = 32_000_000  # numbers that a thread keeps
+_rooms = threading.local()
+
+
+def forward_for_once(call: Call) -> tuple[Plan, States]:
+    """Run `forward`, for states that nobody looks at after the thread's next call; the memories may be kept.
+
+    A thread's calls share their memory. Fresh memory has to be cleared by the system first, page by page, which takes as long
+    as the arithmetic of small states.
+    """
+    name = f"of_{call.weights.values.dtype.itemsize}"
+    room = getattr(_rooms, name, call.room)
+    plan, states = forward(*call._replace(room=room))
+    needed = 16 * len(states) + sum(each.size for each in states[1:])
+    if len(room) < needed <= _MOST_ROOM:
+        setattr(_rooms, name, np.empty(min(needed + needed // 4, _MOST_ROOM), room.dtype))
+    return plan, states
 
 
 def _joined(units: list[Ints], memories: list[Floats]) -> Folded:

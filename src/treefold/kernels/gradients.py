@@ -11,7 +11,15 @@ from treefold.cells import Cell
 from treefold.flat import in_charge_of
 from treefold.kernels.calls import backward, forward
 from treefold.kernels.compiled import planner
-from treefold.kernels.dispatch import Call, announced, each_part, known_layout, part_calls, weights_now
+from treefold.kernels.dispatch import (
+    Call,
+    announced,
+    each_part,
+    forward_for_once,
+    known_layout,
+    part_calls,
+    weights_now,
+)
 from treefold.kernels.perceptrons import layers_layout, perceptron_backward, perceptron_forward
 from treefold.kernels.tables import Floats, Ints, Weights
 
@@ -58,7 +66,7 @@ def fused_gradients(
 
     def run(part: int) -> tuple[float, int]:
         call, d_values = calls[part], whole[part]
-        plan, states = forward(*call)
+        plan, states = forward_for_once(call)
         roots = _roots_of(batch, call)
         first = int(np.searchsorted(batch.roots, call.first))
         own, roots = classes[first : first + len(roots)], plan.unit_of[roots - call.first]
@@ -92,7 +100,7 @@ def fused_answers(
 
     def run(part: int) -> Floats:
         call = calls[part]
-        plan, states = forward(*call)
+        plan, states = forward_for_once(call)
         roots = plan.unit_of[_roots_of(batch, call) - call.first]
         return perceptron_forward(scores.values, scores.sets, states.memory, roots)[1]
 

@@ -34,6 +34,7 @@ from treefold.kernels.tables import (
     Plan,
     Tables,
 )
+from treefold.kernels.units import children_of, find_units
 
 # Axes:  N nodes · U units · T children of units · E edges
 
@@ -59,79 +60,6 @@ def intern(table: Ints, a: int, b: int) -> int:
         place = (place + 1) & last
     table[place, 0], table[place, 1] = a, b
     return place
-
-
-@allocating
-def children_of(parents: Ints, slots: Ints, first: int) -> tuple[Ints, Ints]:
-    """Return where the children of each node start in a list, and the list, in the order of the slots.
-
-    ``parents`` are rows counted from ``first``, -1 at roots.
-    """
-    count = len(parents)
-    starts = np.zeros(count + 1, np.int64)
-    for node in range(count):
-        if parents[node] >= 0:
-            starts[parents[node] - first + 1] += 1
-    for node in range(count):
-        starts[node + 1] += starts[node]
-    listed, filled = np.empty(starts[count], np.int64), starts[:count].copy()
-    for node in range(count):
-        if parents[node] >= 0:
-            parent = parents[node] - first
-            place = filled[parent]
-            filled[parent] += 1
-            # In post-order the slots come in order; files of others may have them otherwise.
-            while place > starts[parent] and slots[listed[place - 1]] > slots[node]:
-                listed[place] = listed[place - 1]
-                place -= 1
-            listed[place] = node
-    return starts, listed
-
-
-@allocating
-def find_units(
-    starts: Ints, listed: Ints, slots: Ints, operator: Ints, row: Ints, share: bool
-) -> tuple[Ints, Ints, Ints]:
-    """Give equal subtrees the same unit, or each node its own: the unit of each node, and the first node and height of each unit.
-
-    A subtree is looked up like a word in a trie: its operator and label, then each slot and the unit of the child there.
-    Operator and label are a number of their own where that takes little room, so that leaves need no looking up.
-    """
-    count = len(operator)
-    table = table_for(2 * count if share else 0)
-    unit_at = np.full(len(table), -1)
-    span = row.max() + 2
-    kinds = (operator.max() + 1) * span
-    numbered = kinds <= 4 * count + 1024
-    unit_of_leaf = np.full(kinds if share and numbered else 0, -1)
-    unit_of = np.empty(count, np.int64)
-    first_node, height = np.empty(count, np.int64), np.empty(count, np.int64)
-    units = 0
-    for node in range(count):  # children stand before their parents
-        tall, place, known = 0, 0, -1
-        kind = operator[node] * span + row[node] + 1
-        is_leaf = starts[node] == starts[node + 1]
-        if share and not numbered:
-            place = intern(table, len(table) + operator[node], row[node])
-        elif share:
-            place = len(table) + kind
-        for child in listed[starts[node] : starts[node + 1]]:
-            unit = unit_of[child]
-            tall = max(tall, height[unit] + 1)
-            if share:
-                place = intern(table, place, slots[child] * count + unit)
-        if share:
-            known = unit_of_leaf[kind] if is_leaf and numbered else unit_at[place]
-        if known >= 0:
-            unit_of[node] = known
-            continue
-        if share and is_leaf and numbered:
-            unit_of_leaf[kind] = units
-        elif share:
-            unit_at[place] = units
-        unit_of[node], first_node[units], height[units] = units, node, tall
-        units += 1
-    return unit_of, first_node[:units], height[:units]
 
 
 @inner

@@ -21,7 +21,7 @@ from treefold.training.parallel import ALONE, Workers
 
 # Axes:  n examples · B examples of a batch · N nodes of a batch · K classes or outputs
 Ints = npt.NDArray[np.int64]
-_EVALUATION_NUMBERS = 4_000_000  # of the states in one batch without gradients, about
+_EVALUATION_NUMBERS = 2_000_000  # of the states in one batch without gradients, about
 
 
 @final
@@ -161,7 +161,7 @@ def outputs_of(model: TreeModel, examples: Examples, numbers: Ints) -> Tensor:
     model.eval()
     with torch.no_grad(), kernels_first() if model.encoder.may_be_fused else nullcontext():
         # The more trees at once, the more subtrees are equal; the larger the states, the sooner memory matters.
-        nodes = min(max(_EVALUATION_NUMBERS // model.encoder.out_size, 20_000), 200_000)
+        nodes = min(max(_EVALUATION_NUMBERS // model.encoder.out_size, 20_000), 100_000)
         runs = by_nodes(numbers, examples.sizes(numbers), nodes)
         outputs = [model(examples.batch(run)) for run in runs]
     model.train(was_training)
