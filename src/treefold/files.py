@@ -10,6 +10,8 @@ from typing import BinaryIO
 
 from treefold.errors import FileError
 
+_UNFINISHED = ".writing."
+
 
 @contextmanager
 def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
@@ -27,7 +29,7 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         raise FileError(f"{path}: expected a file to write, got something else of that name; choose another name.")
     mode = path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~_umask()
     try:
-        handle, temporary = tempfile.mkstemp(prefix=".writing.", dir=path.parent)
+        handle, temporary = tempfile.mkstemp(prefix=_UNFINISHED, dir=path.parent)
     except OSError as problem:
         raise FileError(
             f"{path}: expected a folder that can be written to, got {problem.strerror or problem}; make it, or choose another."
@@ -45,6 +47,12 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         ) from problem
     finally:
         Path(temporary).unlink(missing_ok=True)
+
+
+def clear_unfinished(folder: Path) -> None:
+    """Remove what a process that was killed had begun to write into a folder."""
+    for path in folder.glob(f"{_UNFINISHED}*"):
+        path.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -128,3 +128,12 @@ def test_a_folder_has_one_sweep_at_a_time(tmp_path: Path) -> None:
         pass
     with only_sweep(tmp_path):
         assert (tmp_path / "sweep.lock").read_text() == f"{os.getpid()}\n"
+
+
+def test_what_a_killed_process_had_begun_to_write_is_cleared(tmp_path: Path) -> None:
+    run, stops = tiny.runs()[0], iter([False, True])
+    with pytest.raises(KeyboardInterrupt):
+        execute(run, tiny.data(), tmp_path / "run", Limits(), lambda facts: None, lambda: next(stops, True))
+    (tmp_path / "run" / ".writing.abc").write_text("half of a check")
+    execute(run, tiny.data(), tmp_path / "run", Limits(), lambda facts: None)
+    assert not [path for path in (tmp_path / "run").iterdir() if path.name.startswith(".")]

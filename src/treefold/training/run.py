@@ -20,6 +20,7 @@ from torch import Tensor
 from treefold.building import build_model, facts_of, resolve
 from treefold.dataset import Dataset
 from treefold.errors import FileError, ModelFileError, TrainingError
+from treefold.files import clear_unfinished
 from treefold.forest import Forest
 from treefold.saving import CONFIG, SavedModel, load_model, read_tensors, write_tensors, write_text
 from treefold.settings import RunSettings
@@ -87,6 +88,8 @@ def resume(
         raise ModelFileError(
             f"{folder}: expected the directory of a run to resume, got {state}; start it without --resume."
         )
+    if workers.is_first:
+        clear_unfinished(folder)
     saved = load_model(folder)
     environment = json.loads((folder / ENVIRONMENT).read_text(encoding="utf-8"))
     if environment["data"] != _fingerprint(data):
