@@ -37,9 +37,10 @@ def test_the_classifier_has_the_paper_s_two_layers_of_twenty() -> None:
     assert model(FOREST.batch()).shape == (4, 10)
 
 
-def test_the_pair_classifier_is_the_bilinear_form_of_the_two_roots() -> None:
+@pytest.mark.parametrize("hidden_size", [3, 9])  # on both sides of the state size: there are two ways to compute it
+def test_the_pair_classifier_is_the_bilinear_form_of_the_two_roots(hidden_size: int) -> None:
     torch.manual_seed(0)
-    model = TreeModel(encoder(), PairClassifier(in_size=4, classes=7, hidden_size=5)).double()
+    model = TreeModel(encoder(), PairClassifier(in_size=4, classes=7, hidden_size=hidden_size)).double()
     head = model.head
     assert isinstance(head, PairClassifier)
     logits = model(FOREST.batch([0, 1, 2, 3]))

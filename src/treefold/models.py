@@ -117,11 +117,12 @@ class PairClassifier(Head):
         roots = encoding.roots
         if len(roots) % 2:
             raise TreeError(f"pairs expect an even number of trees, left ones then right ones, got {len(roots)}.")
-        left, right = homogenise(self.dropout(roots)).chunk(2)  # (P, C+1) each
-        tensor = self.comparison.tensor  # (C+1, C+1, H)
+        states, tensor = homogenise(self.dropout(roots)), self.comparison.tensor  # (2P, C+1), (C+1, C+1, H)
         if tensor.shape[1] < tensor.shape[2]:  # whichever is smaller of what stands between the two products
-            compared = (left.unsqueeze(2) * right.unsqueeze(1)).flatten(1) @ tensor.flatten(0, 1)  # (P, H)
+            left, right = states.t().contiguous().chunk(2, dim=1)  # (C+1, P) each: pairs side by side fill vector units
+            compared = (tensor.flatten(0, 1).t() @ (left.unsqueeze(1) * right).flatten(0, 1)).t()  # (P, H)
         else:
+            left, right = states.chunk(2)  # (P, C+1) each
             carry = (left @ tensor.flatten(1)).view(*right.shape, -1)  # (P, C+1, H)
             compared = torch.bmm(right.unsqueeze(1), carry).squeeze(1)  # (P, H)
         logits: Tensor = self.scores(nn.functional.leaky_relu(compared, negative_slope=0.01))
