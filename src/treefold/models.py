@@ -171,7 +171,7 @@ class TreeModel(nn.Module):
 
     def _plain_layers(self) -> nn.Sequential | None:
         """Return the layers that a classifier is, where nobody listens to what goes on in between."""
-        modules = (self.encoder, self.head)
+        modules = (self, self.encoder, self.head)
         if any(each._forward_hooks or each._forward_pre_hooks or each._backward_hooks for each in modules):
             return None
         return self.head.layers if isinstance(self.head, Classifier) else None

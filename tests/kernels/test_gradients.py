@@ -78,6 +78,9 @@ def test_where_something_listens_or_learns_besides_it_is_left_to_autograd() -> N
     assert model.add_gradients(DATA.batch(CHOSEN), classes) is None  # nobody is in charge
     with FlatParameters(model, model.arrangements()).in_charge():
         heard: list[object] = []
+        outer = model.register_forward_hook(lambda *arguments: None)
+        assert model.add_gradients(DATA.batch(CHOSEN), classes) is None
+        outer.remove()
         hook = model.head.register_forward_hook(lambda *arguments: heard.append(arguments))
         assert model.add_gradients(DATA.batch(CHOSEN), classes) is None
         with torch.no_grad(), threads(2):

@@ -58,6 +58,7 @@ CLAIMS: Final[dict[str, Claim]] = {
         )
     },
     "threads, training, batch 256, 1 / 2": Claim("threads", "training, batch 256, 2 threads", "ratio", 1.6),
+    "threads, inference, batch 256, 1 / 2": Claim("threads", "inference, batch 256, 2 threads", "ratio", 1.6),
     "inference, batch 25, torch / fused": Claim("inference", f"{HEADLINE}, batch 25", "ratio", 10),
     "inference, batch 1, torch / fused": Claim("inference", f"{HEADLINE}, batch 1", "ratio", 15),
     "evaluation of LRT, subtrees apart / shared": Claim("subtrees", "lrt evaluation", "ratio_to_apart", 3),
