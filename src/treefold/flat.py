@@ -1,6 +1,7 @@
 """All parameters of a model in one tensor, so that what is done to each is done once."""
 
 import weakref
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ class Arrangement:
 class FlatParameters:
     """All parameters of a model as views of one tensor, and their gradients likewise: one optimiser step for all.
 
-    Those of arrangements come first, as these want them.
+    Those of arrangements come first, as these want them; ``order`` is a number that tells one order from another.
 
     >>> model = nn.Linear(2, 3)
     >>> flat = FlatParameters(model)
@@ -54,6 +55,8 @@ class FlatParameters:
         self.values = nn.Parameter(torch.cat([background, like.new_zeros(size - len(background))]))
         self.gradient = torch.zeros_like(self.values.data)
         self.values.grad = self.gradient
+        places = {id(parameter): place for parameter, *place in views}
+        self.order = zlib.crc32(repr([places[id(parameter)] for parameter in self._parameters]).encode())
         constant = torch.ones(size, dtype=torch.bool)
         for parameter, sizes, strides, offset in views:
             view = self.values.data.as_strided(sizes, strides, offset)

@@ -220,3 +220,25 @@ def test_a_full_disk_keeps_the_last_good_checkpoint(tmp_path: Path, monkeypatch:
             resume(DATA, folder)
     assert (folder / "checkpoint.safetensors").read_bytes() == good
     resume(DATA, folder)
+
+
+def test_a_checkpoint_with_parameters_in_another_order_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The numbers would fit in length, and go to the wrong places."""
+    folder = tmp_path / "run"
+    with pytest.raises(StopError):
+        train(DATA, folder, SETTINGS, reporter=StopAt(5))
+    good = (folder / "checkpoint.safetensors").read_bytes()
+    with monkeypatch.context() as patched:
+        patched.setattr("treefold.models.TreeModel.arrangements", lambda model: [])
+        # Without constants between them there may be fewer numbers; either way it is refused.
+        with pytest.raises(ModelFileError, match=r"expected (the weights of the model|parameters in the order)"):
+            resume(DATA, folder)
+    altered = good.replace(b'"order":"', b'"order":"9', 1)
+    size = int.from_bytes(good[:8], "little") + 1
+    (folder / "checkpoint.safetensors").write_bytes(size.to_bytes(8, "little") + altered[8:])
+    with pytest.raises(ModelFileError, match="expected parameters in the order of this version of treefold"):
+        resume(DATA, folder)
+    (folder / "checkpoint.safetensors").write_bytes(good)
+    resume(DATA, folder)

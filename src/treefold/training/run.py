@@ -172,7 +172,9 @@ def _write_checkpoint(folder: Path, trainer: Trainer) -> None:
         "random": torch.random.get_rng_state(),
     }
     tensors |= {f"{_OPTIMISER}{name}": tensor for name, tensor in optimiser_tensors(trainer.optimiser).items()}
-    write_tensors(folder / CHECKPOINT, tensors, {"state": json.dumps(asdict(trainer.state))})
+    write_tensors(
+        folder / CHECKPOINT, tensors, {"state": json.dumps(asdict(trainer.state)), "order": str(trainer.flat.order)}
+    )
 
 
 def _read_checkpoint(folder: Path, trainer: Trainer) -> None:
@@ -182,6 +184,11 @@ def _read_checkpoint(folder: Path, trainer: Trainer) -> None:
     facts = json.loads(header[8 : 8 + size])["__metadata__"]
     if tensors["values"].shape != trainer.flat.values.shape:
         raise ModelFileError(f"{folder / CHECKPOINT}: expected the weights of the model in {CONFIG}, got others.")
+    if facts.get("order") != str(trainer.flat.order):
+        raise ModelFileError(
+            f"{folder / CHECKPOINT}: expected parameters in the order of this version of treefold, got that of another; "
+            f"go on with that version, or start the run anew."
+        )
     trainer.flat.values.data.copy_(tensors["values"])
     trainer.best.copy_(tensors["best"])
     torch.random.set_rng_state(tensors["random"])
