@@ -55,6 +55,15 @@ def test_the_pair_classifier_is_the_bilinear_form_of_the_two_roots(hidden_size: 
         model(FOREST.batch([0, 1, 2]))
 
 
+def test_thousands_of_pairs_get_the_answers_that_each_gets_alone() -> None:
+    torch.manual_seed(0)
+    model = TreeModel(encoder(), PairClassifier(in_size=4, classes=7)).double()
+    left, right = torch.randint(len(FOREST), (2, 2500)).tolist()
+    alone = torch.cat([model(FOREST.batch([one, other])) for one in range(4) for other in range(4)])
+    chosen = [4 * one + other for one, other in zip(left, right, strict=True)]
+    torch.testing.assert_close(model(FOREST.batch([*left, *right])), alone[chosen])
+
+
 def test_nodes_and_numbers_are_read_off_too() -> None:
     assert TreeModel(encoder(), NodeClassifier(in_size=4, classes=3))(FOREST.batch()).shape == (FOREST.node_count, 3)
     assert TreeModel(encoder(), Regressor(in_size=4, outputs=2, hidden=()))(FOREST.batch()).shape == (4, 2)

@@ -4,7 +4,7 @@ import abc
 import copy
 import itertools
 from collections.abc import Sequence
-from typing import TypeVar, final
+from typing import Final, TypeVar, final
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from treefold.kernels import Measured, perceptron_arrangement
 Model = TypeVar("Model", bound=nn.Module)
 
 # Axes:  N nodes · B trees · P pairs · C state size · K classes or outputs
+_PAIRS: Final = 1024  # that are compared together
 
 
 class Head(nn.Module, abc.ABC):
@@ -120,13 +121,15 @@ class PairClassifier(Head):
         states, tensor = homogenise(self.dropout(roots)), self.comparison.tensor  # (2P, C+1), (C+1, C+1, H)
         if tensor.shape[1] < tensor.shape[2]:  # whichever is smaller of what stands between the two products
             left, right = states.t().contiguous().chunk(2, dim=1)  # (C+1, P) each: pairs side by side fill vector units
-            compared = (tensor.flatten(0, 1).t() @ (left.unsqueeze(1) * right).flatten(0, 1)).t()  # (P, H)
+            matrix = tensor.flatten(0, 1).t()
+            # By so many pairs that the products stay near the processor.
+            parts = zip(torch.split(left, _PAIRS, dim=1), torch.split(right, _PAIRS, dim=1), strict=True)
+            compared = [(matrix @ (one.unsqueeze(1) * other).flatten(0, 1)).t().contiguous() for one, other in parts]
         else:
             left, right = states.chunk(2)  # (P, C+1) each
             carry = (left @ tensor.flatten(1)).view(*right.shape, -1)  # (P, C+1, H)
-            compared = torch.bmm(right.unsqueeze(1), carry).squeeze(1)  # (P, H)
-        logits: Tensor = self.scores(nn.functional.leaky_relu(compared, negative_slope=0.01))
-        return logits
+            compared = [torch.bmm(right.unsqueeze(1), carry).squeeze(1)]
+        return torch.cat([self.scores(nn.functional.leaky_relu(each, negative_slope=0.01)) for each in compared])
 
 
 @final

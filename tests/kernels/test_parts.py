@@ -34,7 +34,7 @@ def plan_with(
     weights, labels = layout.pack(layout.parameters), np.eye(2, dtype=np.float32)
     rows = np.minimum(rows, 1)  # two label vectors
     room = np.zeros(0, np.float32)
-    return forward(weights, layout.widths, parents, slots, first, operators, rows, labels, share, room)[0]
+    return forward(weights, layout.widths, parents, slots, first, operators, rows, labels, share, True, room)[0]
 
 
 def plan_of(forest: Forest, aggregator: str, *, share: bool = True, trees: slice = slice(None)) -> Plan:

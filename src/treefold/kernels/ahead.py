@@ -29,7 +29,7 @@ def compile_passes(dtype: "np.dtype[Any]") -> None:
                 stderr=subprocess.DEVNULL,
             )
     flags, vectors, room = np.zeros(0, np.int64), np.zeros((0, 0), dtype), np.zeros(0, dtype)
-    compile_for(forward, _example(Weights, dtype), *[flags] * 3, 0, *[flags] * 2, vectors, True, room)
+    compile_for(forward, _example(Weights, dtype), *[flags] * 3, 0, *[flags] * 2, vectors, True, True, room)
     if helper is not None:
         helper.wait()
 

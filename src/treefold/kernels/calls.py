@@ -5,7 +5,7 @@ import numpy as np
 from treefold.kernels.compiled import allocating, planner
 from treefold.kernels.passes import fold_backward, fold_forward
 from treefold.kernels.plan import make_plan
-from treefold.kernels.scratch import make_scratch
+from treefold.kernels.scratch import BLOCK, WIDEST_CARRY, make_scratch
 from treefold.kernels.tables import (
     CORE_RANK,
     IMAGE_WIDTH,
@@ -23,8 +23,11 @@ from treefold.kernels.tables import (
 
 
 @allocating
-def make_states(weights: Weights, plan: Plan, widths: Ints, room: Floats) -> States:
-    """Make what the forward pass computes: the memories anew, the rest in the room where there is enough of it."""
+def make_states(weights: Weights, plan: Plan, widths: Ints, kept: bool, room: Floats) -> States:
+    """Make what the forward pass computes: the memories anew, the rest in the room where there is enough of it.
+
+    What is carried is much, and only the backward pass looks at it again: where it is not kept, all blocks use the same place.
+    """
     size, units, kind = weights.state_size, len(plan.row_of), weights.values.dtype
     more = 1 if weights.gates > 1 else 0  # the Tree-LSTM keeps tanh(c), and c behind h
     rows = (units, len(plan.child_unit) * more, len(plan.edge_unit), len(plan.label_row), units)
@@ -35,12 +38,13 @@ def make_states(weights: Weights, plan: Plan, widths: Ints, room: Floats) -> Sta
         widths[LABEL_IMAGE_WIDTH],
         weights.gates * widths[CORE_RANK],
     )
+    carried = plan.carry_of[-1]
+    if not kept:
+        carried = min(carried, BLOCK * weights.gates * plan.scratch_sizes[WIDEST_CARRY])
     ends = np.zeros(len(rows) + 3, np.int64)
-    for index in range(len(rows)):
-        ends[index + 1] = (
-            ends[index] + (rows[index] * columns[index] + 15) // 16 * 16
-        )  # each begins on a line of its own
-    ends[-2] = ends[-3] + (plan.carry_of[-1] + 15) // 16 * 16
+    for index in range(len(rows)):  # each begins on a line of its own
+        ends[index + 1] = ends[index] + (rows[index] * columns[index] + 15) // 16 * 16
+    ends[-2] = ends[-3] + (carried + 15) // 16 * 16
     ends[-1] = ends[-2] + plan.restricted_size
     if len(room) < ends[-1]:
         room = np.empty(ends[-1], kind)
@@ -51,7 +55,7 @@ def make_states(weights: Weights, plan: Plan, widths: Ints, room: Floats) -> Sta
         room[ends[2] : ends[2] + rows[2] * columns[2]].reshape(rows[2], columns[2]),
         room[ends[3] : ends[3] + rows[3] * columns[3]].reshape(rows[3], columns[3]),
         room[ends[4] : ends[4] + rows[4] * columns[4]].reshape(rows[4], columns[4]),
-        room[ends[5] : ends[5] + plan.carry_of[-1]],
+        room[ends[5] : ends[5] + carried],
         room[ends[6] : ends[6] + plan.restricted_size],
     )
 
@@ -67,9 +71,13 @@ def forward(
     row: Ints,
     labels: Floats,
     share: bool,
+    kept: bool,
     room: Floats,
 ) -> tuple[Plan, States]:
-    """Plan whole trees, as `make_plan` does, and compute their states, in the room as far as they fit."""
+    """Plan whole trees, as `make_plan` does, and compute their states, in the room as far as they fit.
+
+    ``kept`` says whether a backward pass follows.
+    """
     tables = Tables(
         weights.gates,
         weights.state_size,
@@ -80,7 +88,7 @@ def forward(
         weights.padded,
     )
     plan = make_plan(parents, slots, first, operator, row, tables, share)
-    states = make_states(weights, plan, widths, room)
+    states = make_states(weights, plan, widths, kept, room)
     fold_forward(weights, plan, states, labels, make_scratch(weights.gates, plan.scratch_sizes, weights.values))
     return plan, states
 

@@ -192,7 +192,9 @@ def dense_forward(
     rank, width, zero = operator[RANK], group[RIGHT] * operator[RANK], int(np.int64(0))
     for first in range(start, stop, BLOCK):
         count = min(BLOCK, stop - first)
-        carry = states.carry[plan.carry_of[first] : plan.carry_of[first + count]].reshape(count, weights.gates * width)
+        size = count * weights.gates * width
+        begin = min(plan.carry_of[first], len(states.carry) - size)  # the same for many where it is not kept
+        carry = states.carry[begin : begin + size].reshape(count, weights.gates * width)
         for gate in range(weights.gates):
             if gate == 0 or operator[FORM] != FULL:
                 for b in range(count):

@@ -140,7 +140,10 @@ class _Fold:
         """Return the memories, and keep what the backward pass needs."""
         calls = part_calls(self.layout, self.batch, self.operators, self.rows, vectors, weights, share=self.share)
         needed = (forward, backward) if training else (forward,)
-        run = (lambda part: forward(*calls[part])) if training else (lambda part: forward_for_once(calls[part]))
+
+        def run(part: int) -> tuple[Plan, States]:
+            return forward(*calls[part]) if training else forward_for_once(calls[part], kept=False)
+
         self.work = announced("the forward pass", needed, weights, lambda: each_part(run, len(calls)))
         return _joined([plan.unit_of for plan, _ in self.work], [states.memory for _, states in self.work])
 
@@ -179,6 +182,7 @@ class Call(NamedTuple):
     row: Ints
     labels: Floats
     share: bool
+    kept: bool
     room: Floats
 
 
@@ -201,6 +205,7 @@ def part_calls(
             rows[start:end],
             labels,
             share,
+            True,
             _NO_ROOM[weights.values.dtype.itemsize],
         )
         for start, end in zip([0, *ends], ends, strict=False)
@@ -212,15 +217,13 @@ _MOST_ROOM: Final = 32_000_000  # numbers that a thread keeps
 _rooms = threading.local()
 
 
-def forward_for_once(call: Call) -> tuple[Plan, States]:
-    """Run `forward`, for states that nobody looks at after the thread's next call; the memories may be kept.
+def forward_for_once(call: Call, *, kept: bool) -> tuple[Plan, States]:
+    """Run `forward`, for states that nobody looks at after the thread's next call, but at the memories.
 
-    A thread's calls share their memory. Fresh memory has to be cleared by the system first, page by page, which takes as long
-    as the arithmetic of small states.
+    A thread's calls share their memory: fresh memory takes the system as long as the arithmetic of small states.
     """
-    name = f"of_{call.weights.values.dtype.itemsize}"
-    room = getattr(_rooms, name, call.room)
-    plan, states = forward(*call._replace(room=room))
+    room = getattr(_rooms, name := f"of_{call.weights.values.dtype.itemsize}", call.room)
+    plan, states = forward(*call._replace(kept=kept, room=room))
     needed = 16 * len(states) + sum(each.size for each in states[1:])
     if len(room) < needed <= _MOST_ROOM:
         setattr(_rooms, name, np.empty(min(needed + needed // 4, _MOST_ROOM), room.dtype))

@@ -66,7 +66,7 @@ def fused_gradients(
 
     def run(part: int) -> tuple[float, int]:
         call, d_values = calls[part], whole[part]
-        plan, states = forward_for_once(call)
+        plan, states = forward_for_once(call, kept=True)
         roots = _roots_of(batch, call)
         first = int(np.searchsorted(batch.roots, call.first))
         own, roots = classes[first : first + len(roots)], plan.unit_of[roots - call.first]
@@ -100,7 +100,7 @@ def fused_answers(
 
     def run(part: int) -> Floats:
         call = calls[part]
-        plan, states = forward_for_once(call)
+        plan, states = forward_for_once(call, kept=False)
         roots = plan.unit_of[_roots_of(batch, call) - call.first]
         return perceptron_forward(scores.values, scores.sets, states.memory, roots)[1]
 

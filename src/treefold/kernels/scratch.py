@@ -50,6 +50,9 @@ class Scratch(NamedTuple):
     sums: Floats  # (K, lanes)
 
 
+WIDEST_CARRY: Final = 2  # of the sizes
+
+
 @allocating
 def scratch_sizes(tables: Tables, groups: Ints, children: Ints) -> Ints:
     """Return the greatest sizes that occur in a plan, which `make_scratch` takes."""

@@ -3,13 +3,14 @@
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from treefold.kernels.compiled import allocating, inner
 from treefold.kernels.tables import Ints
 
 # Axes:  N nodes · U units
-# Columns of a table of words: three numbers, and the number of the word; -1 where a place is free.
-_WORD: Final = 3
+# Columns of a list of words: three numbers, and the unit whose subtree the word is, -1 as long as it is none.
+_UNIT: Final = 3
 _COLUMNS: Final = 4
 
 
@@ -41,28 +42,40 @@ def children_of(parents: Ints, slots: Ints, first: int) -> tuple[Ints, Ints]:
 
 
 @inner
-def number_of(table: Ints, a: int, b: int, c: int, fresh: int) -> int:
-    """Return the number of a word in a hash table with room; ``fresh``, which it is given, where it is a new one."""
-    last = len(table) - 1
-    mixed = a * 0x1E3779B97F4A7C15 + b * 0x42B2AE3D27D4EB4F + c * 0x165667B19E3779F9
-    place = (mixed ^ (mixed >> 29)) & last
-    while table[place, _WORD] >= 0:
-        if table[place, 0] == a and table[place, 1] == b and table[place, 2] == c:
-            return int(table[place, _WORD])
-        place = (place + 1) & last
-    table[place, 0], table[place, 1], table[place, 2], table[place, _WORD] = a, b, c, fresh
-    return fresh
+def first_place(table: npt.NDArray[np.int32], word: Ints) -> int:
+    """Return where the search for a word begins."""
+    mixed = word[0] * 0x1E3779B97F4A7C15 + word[1] * 0x42B2AE3D27D4EB4F + word[2] * 0x165667B19E3779F9
+    return int((mixed ^ (mixed >> 29)) & (len(table) - 1))
+
+
+@inner
+def number_of(table: npt.NDArray[np.int32], words: Ints, known: int) -> int:
+    """Return the number of the word that stands behind the known ones; it is ``known`` itself where it is a new one.
+
+    The table has the numbers of words, and is small, so that it stays near the processor.
+    """
+    word = words[known]
+    place = first_place(table, word)
+    while table[place] >= 0:
+        other = words[table[place]]
+        if other[0] == word[0] and other[1] == word[1] and other[2] == word[2]:
+            return int(table[place])
+        place = (place + 1) & (len(table) - 1)
+    table[place], word[_UNIT] = known, -1
+    return known
 
 
 @allocating
-def with_room(table: Ints, words: int) -> Ints:
-    """Return the table, or a larger one with the same words where more than half of its places are taken."""
-    if 2 * words < len(table):
+def with_room(table: npt.NDArray[np.int32], words: Ints, known: int) -> npt.NDArray[np.int32]:
+    """Return the table, or a larger one for the same words where more than half of its places are taken."""
+    if 2 * known < len(table):
         return table
-    larger = np.full((4 * len(table), _COLUMNS), -1)
-    for place in range(len(table)):
-        if table[place, _WORD] >= 0:
-            number_of(larger, table[place, 0], table[place, 1], table[place, 2], table[place, _WORD])
+    larger = np.full(4 * len(table), -1, np.int32)
+    for number in range(known):
+        place = first_place(larger, words[number])
+        while larger[place] >= 0:
+            place = (place + 1) & (len(larger) - 1)
+        larger[place] = number
     return larger
 
 
@@ -79,44 +92,43 @@ def find_units(
     span, width = row.max() + 2, slots.max() + 2
     kinds = (operator.max() + 1) * span
     numbered = kinds <= 4 * count + 1024
-    # It begins small and grows: of most data few subtrees differ, and a small table stays near the processor.
-    table = np.full((256, _COLUMNS), -1)
-    unit_at = np.empty(2 * count if share else 0, np.int64)
+    # It begins small and grows: of most data few subtrees differ.
+    table = np.full(256, -1, np.int32)
+    words = np.empty((2 * count + 1 if share else 0, _COLUMNS), np.int64)
     unit_of_leaf = np.full(kinds if share and numbered else 0, -1)
     unit_of = np.empty(count, np.int64)
     first_node, height = np.empty(count, np.int64), np.empty(count, np.int64)
-    units = words = 0
-    none = int(np.int64(-1))
+    units = known = 0
     for node in range(count):  # children stand before their parents
         begin, end = starts[node], starts[node + 1]
         kind = operator[node] * span + row[node] + 1
-        word, known, tall = -1 - kind, -1, 0
-        for index in range(begin, end):
-            tall = max(tall, height[unit_of[listed[index]]] + 1)
+        word, unit = -1 - kind, -1
         if share:
             if not numbered:
-                word = number_of(table, none, operator[node], row[node], words)
-                if word == words:
-                    unit_at[words] = -1
-                    words += 1
-                    table = with_room(table, words)
+                words[known, 0], words[known, 1], words[known, 2] = -1, operator[node], row[node]
+                word = number_of(table, words, known)
+                if word == known:
+                    known += 1
+                    table = with_room(table, words, known)
             for index in range(begin, end, 2):
                 one, other = listed[index], listed[min(index + 1, end - 1)]
                 second = slots[other] if index + 1 < end else width - 1  # a slot that no child has
-                pair = unit_of[one] * count + unit_of[other]
-                word = number_of(table, word, slots[one] * width + second, pair, words)
-                if word == words:
-                    unit_at[words] = -1
-                    words += 1
-                    table = with_room(table, words)
-            known = unit_of_leaf[kind] if word < 0 else unit_at[word]
-        if known >= 0:
-            unit_of[node] = known
+                words[known, 0], words[known, 1] = word, slots[one] * width + second
+                words[known, 2] = unit_of[one] * count + unit_of[other]
+                word = number_of(table, words, known)
+                if word == known:
+                    known += 1
+                    table = with_room(table, words, known)
+            unit = unit_of_leaf[kind] if word < 0 else words[word, _UNIT]
+        if unit >= 0:
+            unit_of[node] = unit
             continue
         if share and word < 0:
             unit_of_leaf[kind] = units
         elif share:
-            unit_at[word] = units
-        unit_of[node], first_node[units], height[units] = units, node, tall
+            words[word, _UNIT] = units
+        unit_of[node], first_node[units], height[units] = units, node, 0
+        for child in listed[begin:end]:
+            height[units] = max(height[units], height[unit_of[child]] + 1)
         units += 1
     return unit_of, first_node[:units], height[:units]

@@ -145,14 +145,12 @@ def by_nodes(order: Ints, sizes: Ints, budget: int) -> Iterator[Ints]:
     >>> [run.tolist() for run in by_nodes(np.arange(4), np.array([3, 3, 9, 1]), 6)]
     [[0, 1], [2], [3]]
     """
-    start = nodes = 0
-    for place, size in enumerate(sizes.tolist()):
-        if nodes + size > budget and place > start:
-            yield order[start:place]
-            start, nodes = place, 0
-        nodes += size
-    if start < len(order):
-        yield order[start:]
+    ends, start = np.cumsum(sizes), 0
+    while start < len(order):
+        before = int(ends[start - 1]) if start else 0
+        end = max(int(np.searchsorted(ends, before + budget, side="right")), start + 1)
+        yield order[start:end]
+        start = end
 
 
 def outputs_of(model: TreeModel, examples: Examples, numbers: Ints) -> Tensor:
