@@ -124,12 +124,13 @@ class PairClassifier(Head):
             matrix = tensor.flatten(0, 1).t()
             # By so many pairs that the products stay near the processor.
             parts = zip(torch.split(left, _PAIRS, dim=1), torch.split(right, _PAIRS, dim=1), strict=True)
-            compared = [(matrix @ (one.unsqueeze(1) * other).flatten(0, 1)).t().contiguous() for one, other in parts]
+            compared = [(matrix @ (one.unsqueeze(1) * other).flatten(0, 1)).t() for one, other in parts]  # (n, H) each
         else:
             left, right = states.chunk(2)  # (P, C+1) each
             carry = (left @ tensor.flatten(1)).view(*right.shape, -1)  # (P, C+1, H)
             compared = [torch.bmm(right.unsqueeze(1), carry).squeeze(1)]
-        return torch.cat([self.scores(nn.functional.leaky_relu(each, negative_slope=0.01)) for each in compared])
+        activated = (nn.functional.leaky_relu_(each, negative_slope=0.01) for each in compared)
+        return torch.cat([self.scores(each.contiguous()) for each in activated])
 
 
 @final
