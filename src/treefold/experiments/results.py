@@ -53,6 +53,11 @@ class RunResult(Settings):
     environment: dict[str, Any]
     stopped: Stopped | None = None
 
+    @property
+    def busy_seconds(self) -> float:
+        """The time that the processor spent on the run, where it was recorded; else that of the clock, with all pauses."""
+        return self.processor_seconds or self.seconds
+
 
 def key_of(settings: RunSettings, fingerprint: Mapping[str, Any]) -> str:
     """Return the key of a run: a hash of its data, its settings and the version of results; of nothing else.

@@ -49,7 +49,10 @@ def compose(gathered: Gathered, *, figures: bool = True) -> Report:
     first = {id(each) for table in PAPER_TABLES.values() for each in candidates(table, configurations)}
     beyond = [each for each in configurations if id(each) not in first]
     counted = "N par. is counted as the paper counts, where it does; of other forms it is all of one aggregator."
-    spread = "Scores are in %, time is of a run; in brackets the standard deviation over seeds in sample form (n − 1)."
+    spread = (
+        "Scores are in %, time is what the processor spent on a run; in brackets the standard deviation over seeds in sample "
+        "form (n − 1)."
+    )
     if beyond:
         caption = f"Kinds, sizes, data and settings beyond the paper's tables. {spread} {counted}"
         tables.append(further_table("table-beyond", "Beyond the paper", caption, beyond))
@@ -94,7 +97,7 @@ def _verdict(tables: Sequence[Table]) -> str:
 
 def _facts(results: Sequence[RunResult], configurations: Sequence[Configuration]) -> tuple[tuple[str, str], ...]:
     distinct = {result.key: result for result in results}
-    hours = sum(result.seconds for result in distinct.values()) / 3600
+    hours = sum(result.busy_seconds for result in distinct.values()) / 3600
     counts = sorted({len(each.runs) for each in configurations})
     seeds = str(counts[0]) if len(counts) == 1 else f"{counts[0]}–{counts[-1]}"
     return (

@@ -243,8 +243,8 @@ def _times(study: Study) -> Figure | None:
     return Figure(
         f"{slug(study.name)}-time",
         f"{study.title}: time of a run",
-        "Wall time of training, mean over seeds, bars of one standard deviation; it depends on the machine, on what else it "
-        "did, and on how many epochs a run went on.",
+        "Time that the processor spent on training, mean over seeds, bars of one standard deviation; it depends on the machine, "
+        "and on how many epochs a run went on.",
         f"Minutes of training on {study.title} against the number of parameters of one aggregation. {'; '.join(said)}.",
         draw(paint),
     )

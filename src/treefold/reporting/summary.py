@@ -96,8 +96,8 @@ class Configuration:
 
     @property
     def seconds(self) -> Spread | None:
-        """The time of a run."""
-        return Spread.of(run.seconds for run in self.runs)
+        """The processor's time of a run."""
+        return Spread.of(run.busy_seconds for run in self.runs)
 
     @property
     def stopped(self) -> int:
