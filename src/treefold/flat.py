@@ -2,7 +2,7 @@
 
 import weakref
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import final
@@ -65,6 +65,7 @@ class FlatParameters:
             constant.as_strided(sizes, strides, offset).fill_(False)
         self._constants = constant.nonzero().squeeze(1).to(like.device)
         self._constant_values = self.values.data[self._constants]
+        _living[_storage(self.values)] = self
 
     def place_of(self, owner: object) -> slice | None:
         """Return where the arrangement of an owner stands; None for others."""
@@ -95,12 +96,28 @@ class FlatParameters:
 
     def release(self) -> None:
         """Give each parameter storage of its own again, and no gradient."""
+        _living.pop(_storage(self.values), None)
         for parameter in self._parameters:
             parameter.data = parameter.data.clone(memory_format=torch.contiguous_format)
             parameter.grad = None
 
 
+_living: "weakref.WeakValueDictionary[int, FlatParameters]" = weakref.WeakValueDictionary()
 _in_charge: "weakref.WeakValueDictionary[int, FlatParameters]" = weakref.WeakValueDictionary()
+
+
+def any_held(parameters: Iterable[Tensor]) -> bool:
+    """Say whether flat parameters hold one of these, in charge or not: whoever moved it would hide it from their steps.
+
+    >>> model = nn.Linear(2, 3)
+    >>> flat = FlatParameters(model)
+    >>> any_held(model.parameters())
+    True
+    >>> flat.release()
+    >>> any_held(model.parameters())
+    False
+    """
+    return bool(_living) and any(_storage(parameter) in _living for parameter in parameters)
 
 
 def in_charge_of(parameter: Tensor) -> FlatParameters | None:

@@ -92,6 +92,28 @@ def test_of_epochs_with_equal_score_the_one_of_lower_loss_is_kept() -> None:
     assert result.best_epoch == min(right, key=lambda m: m["validation_loss"])["epoch"]
 
 
+@pytest.mark.parametrize("frozen", ["encoder", "biases", "all but the biases", "head"])
+def test_a_model_with_frozen_parts_learns_the_same_in_both_ways(frozen: str) -> None:
+    """Between the epochs it is evaluated, which must not move its weights away from those that are trained."""
+    examples = listops()
+
+    def trained(backend: Literal["torch", "fused"]) -> tuple[list[float], TreeModel]:
+        model, notes = model_for(examples), Notes()
+        model.encoder.backend = backend
+        for name, parameter in model.named_parameters():
+            chosen = "biases" in name if "biases" in frozen else name.startswith(frozen)
+            parameter.requires_grad_(chosen if frozen.startswith("all but") else not chosen)
+        numbers = np.arange(len(examples))
+        settings = TrainingSettings(batch_size=10, epochs=3, patience=None)
+        fit(model, examples, settings, train=numbers[:80], validation=numbers[80:], reporter=notes)
+        return [float(str(metrics["loss"])) for metrics in notes.metrics], model
+
+    (fused, model), (expected, _) = trained("fused"), trained("torch")
+    assert fused == pytest.approx(expected, rel=1e-5)
+    assert fused[2] < fused[1] < fused[0]
+    assert any(parameter.requires_grad for parameter in model.parameters())
+
+
 def test_training_repeats_for_a_seed_and_differs_for_another() -> None:
     def weights(seed: int) -> list[torch.Tensor]:
         model = model_for(listops(), dropout=0.2)

@@ -21,7 +21,7 @@ from torch.autograd.function import once_differentiable
 from treefold.aggregators import Aggregator
 from treefold.batch import Batch
 from treefold.cells import Cell, LeafLSTM, LeafRNN, PerLabel, TreeLSTM, TreeRNN
-from treefold.flat import Arrangement, FlatParameters, in_charge_of
+from treefold.flat import Arrangement, FlatParameters, any_held, in_charge_of
 from treefold.kernels.ahead import compile_passes
 from treefold.kernels.calls import backward, forward
 from treefold.kernels.compiled import is_on_disk
@@ -72,7 +72,7 @@ def weights_now(layout: Layout, *, settled: bool) -> Weights:
     place = None if home is None else home.place_of(layout)
     if home is not None and place is not None:
         return Weights(home.values.detach().numpy()[place], *layout.tables)
-    standing = layout.standing(parameters) if settled else None
+    standing = layout.standing(parameters) if settled and not any_held(parameters) else None
     return layout.pack(parameters) if standing is None else standing
 
 
