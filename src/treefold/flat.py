@@ -65,6 +65,7 @@ class FlatParameters:
             constant.as_strided(sizes, strides, offset).fill_(False)
         self._constants = constant.nonzero().squeeze(1).to(like.device)
         self._constant_values = self.values.data[self._constants]
+        self.is_in_charge = False
         _living[_storage(self.values)] = self
 
     def place_of(self, owner: object) -> slice | None:
@@ -87,12 +88,11 @@ class FlatParameters:
 
         It ends in the same numbers, but `torch.autograd.grad` does not see the parameters one by one meanwhile.
         """
-        key = _storage(self.values)
-        _in_charge[key] = self
+        self.is_in_charge = True
         try:
             yield
         finally:
-            _in_charge.pop(key, None)
+            self.is_in_charge = False
 
     def release(self) -> None:
         """Give each parameter storage of its own again, and no gradient."""
@@ -103,7 +103,6 @@ class FlatParameters:
 
 
 _living: "weakref.WeakValueDictionary[int, FlatParameters]" = weakref.WeakValueDictionary()
-_in_charge: "weakref.WeakValueDictionary[int, FlatParameters]" = weakref.WeakValueDictionary()
 
 
 def any_held(parameters: Iterable[Tensor]) -> bool:
@@ -131,7 +130,8 @@ def in_charge_of(parameter: Tensor) -> FlatParameters | None:
     ...     in_charge_of(model.weight) is flat
     True
     """
-    return _in_charge.get(_storage(parameter)) if _in_charge else None
+    flat = _living.get(_storage(parameter)) if _living else None
+    return flat if flat is not None and flat.is_in_charge else None
 
 
 def _storage(tensor: Tensor) -> int:
