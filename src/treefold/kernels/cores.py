@@ -47,9 +47,10 @@ def restrict_cores(weights: Weights, plan: Plan, restricted: Floats) -> None:
         rank, count = operator[RANK], group[ROW_COUNT]
         for gate in range(weights.gates):
             source, target = operator[CORE] + gate * operator[CORE_SIZE], group[RESTRICTED] + gate * count * rank
-            for entry in range(count):
-                row = source + plan.core_rows[group[ROWS] + entry] * rank
-                for k in range(rank):
+            # Row after row in the inner loop: the rows are far apart, and this way many are on their way from memory at once.
+            for k in range(rank):
+                for entry in range(count):
+                    row = source + plan.core_rows[group[ROWS] + entry] * rank
                     restricted[target + entry * rank + k] = weights.values[row + k]
 
 

@@ -1,6 +1,7 @@
 """Affine maps of many rows, and activations: the loops that take the time, written for vector units."""
 
 import math
+from typing import Final
 
 import numpy as np
 
@@ -8,6 +9,9 @@ from treefold.kernels.compiled import inner
 from treefold.kernels.tables import TANH, Floats, Ints
 
 # Axes:  e rows · i inputs · p outputs
+
+_WIDE: Final = 256
+"""Outputs above which lines of weights are read one at a time: several at once are slow where they come from far memory."""
 
 
 @inner
@@ -79,6 +83,77 @@ def affine_inputs_backward(
     delta: Floats, out_column: int, start: int, stop: int, d_inputs: Floats, in_column: int, rows: Ints, weights: Floats
 ) -> None:
     """Add the gradients of the inputs of `affine` for the outputs' gradients ``delta``."""
+    if weights.shape[1] > _WIDE:
+        wide_inputs_backward(delta, out_column, start, stop, d_inputs, in_column, rows, weights)
+        return
+    size, width = weights.shape[0] - 1, weights.shape[1]
+    zero = weights.dtype.type(0)
+    e = start
+    # Two rows and four inputs at once: the sums are short, and eight of them keep the vector units busy.
+    while e + 2 <= stop:
+        d, f = delta[e, out_column : out_column + width], delta[e + 1, out_column : out_column + width]
+        x, y = d_inputs[rows[e], in_column : in_column + size], d_inputs[rows[e + 1], in_column : in_column + size]
+        i = 0
+        while i + 4 <= size:
+            w0, w1, w2, w3 = weights[i], weights[i + 1], weights[i + 2], weights[i + 3]
+            s0 = s1 = s2 = s3 = t0 = t1 = t2 = t3 = zero
+            for p in range(width):
+                s0 += w0[p] * d[p]
+                s1 += w1[p] * d[p]
+                s2 += w2[p] * d[p]
+                s3 += w3[p] * d[p]
+                t0 += w0[p] * f[p]
+                t1 += w1[p] * f[p]
+                t2 += w2[p] * f[p]
+                t3 += w3[p] * f[p]
+            x[i] += s0
+            x[i + 1] += s1
+            x[i + 2] += s2
+            x[i + 3] += s3
+            y[i] += t0
+            y[i + 1] += t1
+            y[i + 2] += t2
+            y[i + 3] += t3
+            i += 4
+        while i < size:
+            w0 = weights[i]
+            s0 = t0 = zero
+            for p in range(width):
+                s0 += w0[p] * d[p]
+                t0 += w0[p] * f[p]
+            x[i] += s0
+            y[i] += t0
+            i += 1
+        e += 2
+    if e < stop:
+        d, x = delta[e, out_column : out_column + width], d_inputs[rows[e], in_column : in_column + size]
+        i = 0
+        while i + 4 <= size:
+            w0, w1, w2, w3 = weights[i], weights[i + 1], weights[i + 2], weights[i + 3]
+            s0 = s1 = s2 = s3 = zero
+            for p in range(width):
+                s0 += w0[p] * d[p]
+                s1 += w1[p] * d[p]
+                s2 += w2[p] * d[p]
+                s3 += w3[p] * d[p]
+            x[i] += s0
+            x[i + 1] += s1
+            x[i + 2] += s2
+            x[i + 3] += s3
+            i += 4
+        while i < size:
+            w0, s0 = weights[i], zero
+            for p in range(width):
+                s0 += w0[p] * d[p]
+            x[i] += s0
+            i += 1
+
+
+@inner
+def wide_inputs_backward(
+    delta: Floats, out_column: int, start: int, stop: int, d_inputs: Floats, in_column: int, rows: Ints, weights: Floats
+) -> None:
+    """Do what `affine_inputs_backward` does for long sums: the weights are read one line after the other."""
     size, width = weights.shape[0] - 1, weights.shape[1]
     zero = weights.dtype.type(0)
     e = start
@@ -143,7 +218,20 @@ def affine_weights_backward(
         for p in range(width):
             g[p] += d0[p] + d1[p] + d2[p] + d3[p]
         index += 4
-    while index < len(chosen):
+    while index + 2 <= len(chosen):
+        e0, e1 = chosen[index], chosen[index + 1]
+        d0, d1 = delta[e0, out_column : out_column + width], delta[e1, out_column : out_column + width]
+        x0, x1 = inputs[rows[e0]], inputs[rows[e1]]
+        for i in range(size):
+            g, k = d_weights[i], in_column + i
+            a0, a1 = x0[k], x1[k]
+            for p in range(width):
+                g[p] += a0 * d0[p] + a1 * d1[p]
+        g = d_weights[size]
+        for p in range(width):
+            g[p] += d0[p] + d1[p]
+        index += 2
+    if index < len(chosen):
         d0, x0 = delta[chosen[index], out_column : out_column + width], inputs[rows[chosen[index]]]
         for i in range(size):
             g, a0 = d_weights[i], x0[in_column + i]
@@ -152,7 +240,6 @@ def affine_weights_backward(
         g = d_weights[size]
         for p in range(width):
             g[p] += d0[p]
-        index += 1
 
 
 @inner
