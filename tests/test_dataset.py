@@ -1,3 +1,4 @@
+import dataclasses
 import json
 from pathlib import Path
 
@@ -34,6 +35,26 @@ def test_a_saved_data_set_opens_equal(tmp_path: Path, pairs: bool) -> None:
 def test_the_trees_of_pairs_are_all_left_ones_then_all_right_ones() -> None:
     assert small(pairs=True).trees_of([1, 0]).tolist() == [2, 0, 3, 1]
     assert small().trees_of([3, 0]).tolist() == [3, 0]
+
+
+def test_the_fingerprint_is_the_same_on_disk_and_changes_with_everything_that_counts(tmp_path: Path) -> None:
+    data = small()
+    data.save(tmp_path / "d")
+    assert Dataset.open(tmp_path / "d").fingerprint() == data.fingerprint()
+    nodes = np.arange(data.forest.node_count) % 2
+    changed = [
+        dataclasses.replace(data, targets=np.array([0, 0, -1, 1])),
+        dataclasses.replace(data, node_targets=1 - nodes),
+        dataclasses.replace(data, node_targets=None),
+        dataclasses.replace(data, splits={"train": np.array([2]), "test": np.array([0])}),
+        dataclasses.replace(data, splits={"train": np.array([0]), "test": np.array([1])}),
+        dataclasses.replace(data, classes=("no", "maybe")),
+        dataclasses.replace(data, forest=Forest(["(f a)", "c", "(f [1 2])", "(f _ a)"])),
+        dataclasses.replace(data, forest=Forest(["(f a)", "b", "(f [1 3])", "(f _ a)"])),
+        dataclasses.replace(data, forest=Forest(["(f a)", "b", "(f [1 2])", "(f a _)"])),
+    ]
+    found = [tuple(each.fingerprint().values()) for each in (data, *changed)]
+    assert len(set(found)) == len(found)
 
 
 def test_an_existing_directory_is_not_touched_without_force(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import hashlib
 import itertools
 import json
 import os
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,7 @@ from treefold.forest import Forest
 Ints = npt.NDArray[np.int64]
 VERSION: Final = 1
 SPLITS: Final = ("train", "validation", "test")
+_CHUNK: Final = 1_000_000  # rows of which a checksum is taken at a time
 
 
 @final
@@ -76,6 +78,26 @@ class Dataset:
         """Return a key for each example; equal examples have equal keys."""
         keys = tree_keys(self.forest)
         return [left + right for left, right in zip(keys[::2], keys[1::2], strict=True)] if self.pairs else keys
+
+    def fingerprint(self) -> dict[str, int]:
+        """Return the counts and a checksum of everything that training and evaluation can see.
+
+        >>> forest, splits = Forest(["a", "b"]), {"train": np.array([0, 1])}
+        >>> one, other = (Dataset(forest, np.array(targets), ("no", "yes"), splits) for targets in ([0, 1], [1, 0]))
+        >>> one.fingerprint() == other.fingerprint()
+        False
+        """
+        forest = self.forest
+        facts = {**self.summary(), "classes": self.classes, "labels": list(forest.vocabulary)}
+        arrays: list[npt.NDArray[Any]] = [forest.offsets, forest.labels, forest.parents, forest.slots, forest.widths]
+        arrays += [forest.vectors, self.targets, *(self.splits[name] for name in sorted(self.splits))]
+        arrays += [] if self.node_targets is None else [self.node_targets]
+        checksum = zlib.crc32(json.dumps(facts, sort_keys=True).encode())
+        for array in arrays:
+            kind = np.int64 if array.dtype.kind == "i" else np.float64  # in memory and on disk they may be narrower
+            for start in range(0, len(array), _CHUNK):
+                checksum = zlib.crc32(array[start : start + _CHUNK].astype(kind).tobytes(), checksum)
+        return {"examples": len(self), "nodes": forest.node_count, "crc32": checksum}
 
     def summary(self) -> dict[str, Any]:
         """Return what `dataset.json` holds."""

@@ -4,14 +4,13 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from types import NoneType
-from typing import Any, Literal, Self, TypeVar, get_args
+from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
 from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
     NonNegativeFloat,
-    NonNegativeInt,
     PositiveFloat,
     PositiveInt,
     ValidationError,
@@ -21,6 +20,7 @@ from pydantic import (
 from treefold.errors import ConfigurationError, nearest
 
 Task = Literal["tree", "pair", "node", "regression"]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Group = TypeVar("Group", bound="Settings")
 
 
@@ -93,7 +93,7 @@ class TrainingSettings(Settings):
     bucketed: bool = False
     epochs: PositiveInt = 100
     patience: PositiveInt | None = 10
-    seed: NonNegativeInt = 0
+    seed: Seed = 0
     threads: PositiveInt | None = None
     checkpoint_minutes: PositiveFloat = 5.0
     tensorboard: bool = False
@@ -185,7 +185,9 @@ def _toml(value: Any) -> str:
 
 
 def _first_problem(problem: ValidationError, cls: type[BaseModel]) -> str:
-    error = problem.errors()[0]
+    errors = problem.errors()
+    # A misspelt name is why another is missing.
+    error = next((each for each in errors if each["type"] == "extra_forbidden"), errors[0])
     path = [str(part) for part in error["loc"]]
     if error["type"] == "extra_forbidden":
         fields = cls.model_fields

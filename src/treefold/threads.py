@@ -1,5 +1,6 @@
-"""How many threads torch computes with, for a while."""
+"""How many cores there are, and how many threads torch computes with, for a while."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -20,3 +21,8 @@ def threads(count: int | None) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def core_count() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 import torch
 
-from treefold.bench.machine import core_count, machine, peak_growth, peak_resident, require_threads, scaling
+from treefold.bench.machine import machine, peak_growth, peak_resident, require_threads, scaling
 from treefold.errors import ConfigurationError
-from treefold.threads import threads
+from treefold.threads import core_count, threads
 
 
 def test_more_threads_than_cores_are_refused() -> None:

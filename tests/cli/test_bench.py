@@ -57,6 +57,10 @@ def test_files_that_cannot_be_written_are_refused_before_the_work(tmp_path: Path
 def test_a_figure_is_drawn_of_the_roofline_alone(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="--figure expects the suite 'roofline', got step; name it as well"):
         bench(["step"], figure=tmp_path / "roof.png")
+    with pytest.raises(
+        ConfigurationError, match="--figure expects cases of the suite 'roofline', got none of it by --case"
+    ):
+        bench(["step", "roofline"], cases=["pytorch-tree-lstm"], figure=tmp_path / "roof.png")
     pytest.importorskip("matplotlib")
     bench(["roofline"], quick=True, rounds=1, cases=["listops full 3", "matrix"], figure=tmp_path / "roof.png")
     assert (tmp_path / "roof.png").read_bytes().startswith(b"\x89PNG")

@@ -124,6 +124,18 @@ def test_a_dry_run_shows_everything_and_writes_nothing(
     assert "bad c=3" not in capsys.readouterr().out
 
 
+def test_names_with_brackets_are_shown_word_for_word(
+    grid: Path, tmp_path: Path, here: tiny.Here, capsys: pytest.CaptureFixture[str]
+) -> None:
+    grid.write_text(GRID.replace('"own"', '"own [/b]"').replace('"good"', '"good [no biases]"'))
+    sweep(grid, tmp_path / "out", tiny.data_folder(), dry_run=True)
+    shown = capsys.readouterr().out
+    assert "own [/b]: 2 runs" in shown and "good [no biases] c=2" in shown
+    here.failing = []
+    sweep(grid, tmp_path / "out", tiny.data_folder())
+    assert "own [/b]: 2 runs" in capsys.readouterr().err
+
+
 def test_a_cut_last_line_is_set_aside_with_a_warning_and_its_run_repeated(
     grid: Path, tmp_path: Path, here: tiny.Here, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ import pytest
 from tests.experiments import tiny
 from treefold.dataset import Dataset
 from treefold.datasets.build import make_listops, make_lrt
-from treefold.errors import ConfigurationError
+from treefold.errors import ConfigurationError, TrainingError
 from treefold.experiments.grid import DataSource, Grid, read_grid
 from treefold.experiments.planning import estimated_seconds, open_data, plan
 from treefold.experiments.results import RunResult
@@ -104,6 +105,21 @@ def test_a_configuration_that_cannot_be_is_named_with_its_entry_and_value(entry:
     models = [{"kind": "fine", "aggregator": "sum"}, {"kind": "K", **entry}]
     with pytest.raises(ConfigurationError, match=r"^g.toml: models entry 2 " + message):
         plan(Grid.of({"name": "g", "seeds": [0], "models": models}), tiny.data(), "g.toml")
+
+
+def test_entries_that_come_to_the_same_with_the_data_are_an_error() -> None:
+    entries = [{"kind": "Sum", "aggregator": "sum"}, {"kind": "again", "aggregator": "sum", "arity": 5}]
+    with pytest.raises(
+        ConfigurationError, match=r"entry 2 \('again'\): expected every configuration once, got that of"
+    ):
+        plan(Grid.of({"name": "g", "seeds": [0], "models": entries}), tiny.data(), "g.toml")
+
+
+@pytest.mark.parametrize("task", ["pair", "node"])
+def test_a_task_that_does_not_fit_the_data_is_an_error_before_anything_runs(task: str) -> None:
+    data = dataclasses.replace(tiny.data(), node_targets=None)
+    with pytest.raises(TrainingError, match=f"task='{task}'"):
+        plan(Grid.of({**tiny.GRID.model_dump(), "task": task}), data, "g.toml")
 
 
 def test_data_are_made_once_and_others_are_not_taken_for_them(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from treefold.evaluation import evaluate
 from treefold.experiments.grid import Grid
 from treefold.experiments.planning import plan
 from treefold.experiments.running import Limits, execute, only_sweep
-from treefold.saving import load_model
+from treefold.saving import load_model, read_tensors, write_tensors
 from treefold.training import train
 
 
@@ -87,6 +87,20 @@ def test_a_run_beyond_its_minutes_stops_after_the_epoch_and_a_larger_budget_goes
     assert again is not None and tiny.comparable(again) == tiny.comparable(stopped)
     whole = execute(run, data, folder, Limits(minutes=1e9), silent)
     assert whole is not None and tiny.comparable(whole) == tiny.expected(0)
+
+
+def test_weights_that_a_crash_kept_from_the_disk_are_those_of_the_result(tmp_path: Path) -> None:
+    run, data, folder = tiny.runs()[0], tiny.data(), tmp_path / "run"
+    file = folder / "model.safetensors"
+    stopped = execute(run, data, folder, Limits(minutes=1e-9), silent)
+    best = (folder / "model.safetensors").read_bytes()
+    write_tensors(
+        folder / "model.safetensors",
+        {name: 0 * each for name, each in read_tensors(folder / "model.safetensors").items()},
+    )
+    again = execute(run, data, folder, Limits(minutes=1e-9), silent)
+    assert file.read_bytes() == best
+    assert stopped is not None and again is not None and tiny.comparable(again) == tiny.comparable(stopped)
 
 
 def test_a_moment_for_all_stops_what_runs_and_lets_nothing_begin(tmp_path: Path) -> None:

@@ -47,6 +47,18 @@ def test_results_of_another_machine_count_as_done(tmp_path: Path) -> None:
     assert engine.asked == [tiny.runs()[0].key, tiny.runs()[2].key]
 
 
+def test_results_that_another_grid_asked_for_take_the_names_of_this_one(tmp_path: Path) -> None:
+    done(tmp_path, Here(failing=[2, 3]))
+    runs = [dataclasses.replace(run, grid="final", kind=f"my {run.kind}") for run in tiny.runs()]
+    engine, results = Here(), Results.read(tmp_path / RESULTS)
+    sweep(runs, results, tiny.data_folder(), tmp_path, engine, Budget(), list[Event]().append)
+    assert len(engine.asked) == 2
+    found = Results.read(tmp_path / RESULTS).results.values()
+    assert sorted((each.grid, each.kind, each.seed) for each in found) == [
+        ("final", f"my {kind}", seed) for kind in ("Hosvd", "Sum") for seed in (0, 1)
+    ]
+
+
 def test_what_a_budget_cut_short_is_done_until_the_budget_is_larger(tmp_path: Path) -> None:
     small, large = Budget(minutes_per_run=1e-9), Budget(minutes_per_run=1e9)
     ending = done(tmp_path, Here(), budget=small)

@@ -167,6 +167,14 @@ def test_configurations_that_lose_their_place_are_listed_and_remarked_on(tmp_pat
     assert [row[0].text for row in table.rows] == ["Sum"] and "the others (1) stand under" in made.remarks[0]
 
 
+def test_figures_of_grids_with_like_names_have_names_of_their_own(tmp_path: Path) -> None:
+    data = [{"examples": 9, "nodes": 9, "crc32": number} for number in range(5)]
+    names = ["A b", "a-b", "a-b-2", "木", "林"]
+    lines = [result(name, "X", 4, 2, data=each) for name, each in zip(names, data, strict=True)]
+    studies = studies_of(configurations_of(gather([write(tmp_path, lines)]).results))
+    assert len({study.slug for study in studies}) == len(names) and studies[0].slug == "a-b"
+
+
 def test_another_grid_joins_the_paper_s_where_the_data_are_the_same(tmp_path: Path) -> None:
     elsewhere = {"examples": 9, "nodes": 9, "crc32": 9}
     lines = [result("listops", "Sum", 25), result("beyond", "X", 4, 2), result("mine", "X", 4, 2, data=elsewhere)]

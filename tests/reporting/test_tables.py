@@ -130,6 +130,23 @@ def test_the_first_of_several_configurations_for_one_place_is_taken() -> None:
     assert ours(table_of(LISTOPS, *lines), "Sum", 0).text == "50.00 (–)"
 
 
+def test_a_table_of_the_paper_has_one_recipe_and_what_is_beyond_says_how_it_differs() -> None:
+    cosine = {"schedule": "cosine"}
+    lines = [
+        result("listops", "Sum", 25, validation=0.9, training=cosine),
+        result("listops", "Sum", 25, validation=0.5),
+        result("listops", "Full", 3, validation=0.6),
+        result("listops", "Sum", 88, validation=0.95, training=cosine),
+        result("listops", "Full", 5, validation=0.7),
+    ]
+    table = table_of(LISTOPS, *lines)
+    assert [ours(table, "Sum", row).text for row in range(2)] == ["50.00 (–)", NONE]
+    everything = configurations_of([RunResult.model_validate(line) for line in lines])
+    beyond = [each for each in everything if each.first.settings.training.schedule == "cosine"]
+    rows = further_table("t", "T", "C", beyond, everything).rows
+    assert [row[0].details for row in rows] == [("schedule = cosine",), ()]  # there is no other Sum of 88
+
+
 def test_a_further_table_has_parameters_scores_and_seconds() -> None:
     lines = [
         result(

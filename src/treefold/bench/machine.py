@@ -1,7 +1,6 @@
 """What a measurement depends on: versions, the processor, threads, memory."""
 
 import ctypes
-import os
 import platform
 import resource
 import sys
@@ -15,7 +14,7 @@ from typing import Any, Final
 import torch
 
 from treefold.errors import ConfigurationError, require_positive
-from treefold.threads import threads
+from treefold.threads import core_count, threads
 
 _PACKAGES: Final = ("treefold", "torch", "numpy", "numba", "pytorch-tree-lstm")
 _STATUS: Final = Path("/proc/self/status")
@@ -33,11 +32,6 @@ def machine() -> dict[str, Any]:
         "system": f"{platform.system()} {platform.machine()}",
         "versions": {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}},
     }
-
-
-def core_count() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def require_threads(count: int) -> None:

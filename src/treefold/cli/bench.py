@@ -46,12 +46,17 @@ def bench(
     """
     names = what or list(DEFAULT)
     options = Options(quick=quick, rounds=rounds, threads=threads, batch=batch)
-    jobs_of(names, options, cases or [])
+    jobs = jobs_of(names, options, cases or [])
     for path in (json_file, figure):
         _check_place(path)
     if figure is not None:
         if _DRAWN not in names:
             raise ConfigurationError(f"--figure expects the suite {_DRAWN!r}, got {', '.join(names)}; name it as well.")
+        if not any(suite == _DRAWN for suite, *_ in jobs):
+            raise ConfigurationError(
+                f"--figure expects cases of the suite {_DRAWN!r}, got none of it by --case {', '.join(cases or [])}; "
+                f"choose other words, or leave --figure out."
+            )
         require_matplotlib()
     report = run_suites(names, options, words=cases or [], listener=_Progress())
     show(report)

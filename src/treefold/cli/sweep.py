@@ -1,6 +1,5 @@
 """`treefold sweep`: the runs of a grid, side by side, each once."""
 
-import os
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from treefold.cli.console import err, out
 from treefold.errors import ConfigurationError, nearest
@@ -21,6 +21,7 @@ from treefold.experiments.running import only_sweep
 from treefold.experiments.sweeping import Ending, to_do
 from treefold.experiments.sweeping import sweep as run_sweep
 from treefold.experiments.tally import Tally, duration
+from treefold.threads import core_count
 
 _SECONDS_BETWEEN_LINES = 20
 
@@ -53,10 +54,10 @@ def sweep(
     if dry_run:
         examples, _ = open_data(chosen.data, data, grid.parent, out_folder, keep=False)
         runs = [run for run in plan(chosen, examples, str(grid)) if run.kind in kinds]
-        _show_plan(chosen, runs, Results.read(out_folder / RESULTS), workers or _cores())
+        _show_plan(chosen, runs, Results.read(out_folder / RESULTS), workers or core_count())
         return
     with only_sweep(out_folder):
-        engine = _engine(on, workers or _cores(), address)
+        engine = _engine(on, workers or core_count(), address)
         results = Results.read(out_folder / RESULTS)
         if results.damaged:
             results.set_damage_aside()
@@ -64,8 +65,10 @@ def sweep(
         examples, folder = open_data(chosen.data, data, grid.parent, out_folder)
         runs = [run for run in plan(chosen, examples, str(grid)) if run.kind in kinds]
         todo = to_do(runs, results, chosen.budget)
-        err.print(f"{chosen.name}: {len(runs)} runs, {len(runs) - len(todo)} done before, {len(todo)} to do")
-        count = min(workers or _cores(), max(len(todo), 1))
+        err.print(
+            f"{chosen.name}: {len(runs)} runs, {len(runs) - len(todo)} done before, {len(todo)} to do", markup=False
+        )
+        count = min(workers or core_count(), max(len(todo), 1))
         try:
             with _Display(Tally(runs, results, todo, count)) as display:
                 ending = run_sweep(runs, results, folder, out_folder, engine, chosen.budget, display)
@@ -85,10 +88,6 @@ def _engine(on: str, workers: int, address: str | None) -> Engine:
     return Ray(workers, address)
 
 
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def _kinds(grid: Grid, only: Iterable[str]) -> set[str]:
     known = {str(entry.get("kind")) for entry in grid.models}
     for kind in only:
@@ -103,14 +102,15 @@ def _show_plan(grid: Grid, runs: Sequence[Run], results: Results, workers: int) 
     todo = {run.key for run in to_do(runs, results, grid.budget)}
     finished = list(results.results.values())
     seconds = {run.key: estimated_seconds(run, finished, runs) for run in runs}
-    table = Table(title=f"{grid.name}: {len(runs)} runs, {len(runs) - len(todo)} of them done", box=None)
+    title = Text(f"{grid.name}: {len(runs)} runs, {len(runs) - len(todo)} of them done")
+    table = Table(title=title, box=None)
     table.add_column("configuration", no_wrap=True)
     for head in ("seeds", "done", "parameters of an aggregation", "in all", "multiply-adds a run", "time a run"):
         table.add_column(head, justify="right")
     for name in dict.fromkeys(run.name for run in runs):
         same = [run for run in runs if run.name == name]
         table.add_row(
-            same[0].configuration,
+            Text(same[0].configuration),
             ",".join(str(run.seed) for run in same),
             str(sum(run.key not in todo for run in same)),
             f"{same[0].aggregation_parameters:,}",
@@ -120,7 +120,8 @@ def _show_plan(grid: Grid, runs: Sequence[Run], results: Results, workers: int) 
         )
     out.print(table)
     total = sum(seconds[key] for key in todo)
-    basis = "by finished runs" if finished else f"all epochs, at {MULTIPLY_ADDS_A_SECOND:.0e} multiply-adds a second"
+    known = any(run.key in results.results for run in runs)
+    basis = "by finished runs" if known else f"all epochs, at {MULTIPLY_ADDS_A_SECOND:.0e} multiply-adds a second"
     out.print(
         f"to do: {len(todo)} runs, {duration(total)} of one worker, {duration(total / workers)} of {workers} ({basis})"
     )
@@ -130,7 +131,8 @@ def _show_ending(ending: Ending, folder: Path) -> None:
     stopped = sum(result.stopped is not None for result in ending.finished)
     out.print(
         f"{len(ending.finished)} runs finished{f', {stopped} of them by the budget' if stopped else ''}, "
-        f"{len(ending.failed)} failed; results: {folder / RESULTS}"
+        f"{len(ending.failed)} failed{f'; results: {folder / RESULTS}' if (folder / RESULTS).exists() else ''}",
+        markup=False,
     )
     if ending.unstarted:
         out.print(f"{len(ending.unstarted)} runs were not begun: the budget's total_hours are over")
@@ -191,7 +193,9 @@ class _Display:
             table.add_column(name, justify="left" if name == "running" else "right")
         for each in list(self._tally.running.values()):
             best = "" if each.best is None else f"{each.best:.4f}"
-            table.add_row(each.run.title, f"{each.epochs_done:.1f}", best, duration(time.monotonic() - each.since))
+            table.add_row(
+                Text(each.run.title), f"{each.epochs_done:.1f}", best, duration(time.monotonic() - each.since)
+            )
         return table
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, final
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from treefold.errors import ConfigurationError, nearest
-from treefold.settings import ModelSettings, Settings, Task, TrainingSettings, read_toml
+from treefold.settings import ModelSettings, Seed, Settings, Task, TrainingSettings, read_toml
 
 _LISTS: Final = {"hidden"}  # settings that are lists themselves: a list of lists varies
 _RANKED: Final = {"tucker", "canonical", "tensor-train"}
@@ -53,7 +53,7 @@ class Grid(Settings):
     """
 
     name: str = Field(min_length=1)
-    seeds: tuple[NonNegativeInt, ...] = Field(min_length=1)
+    seeds: tuple[Seed, ...] = Field(min_length=1)
     task: Task | None = None
     data: DataSource = DataSource()
     model: dict[str, Any] = Field(default_factory=dict)

@@ -22,7 +22,8 @@ from treefold.experiments.results import RunResult, key_of
 from treefold.models import TreeModel
 from treefold.paper import counted_parameters
 from treefold.settings import ModelSettings, RunSettings, Task, TrainingSettings
-from treefold.training.run import _fingerprint as fingerprint_of
+from treefold.training.examples import Examples
+from treefold.training.run import trees_seen
 
 # Stated rates of one thread, for estimates before anything ran; finished runs correct them.
 MULTIPLY_ADDS_A_SECOND: Final = 1e10
@@ -105,10 +106,11 @@ def open_data(
 def plan(grid: Grid, data: Dataset, where: str) -> list[Run]:
     """Return the runs of a grid, the first seed first and the cheapest first; a configuration that cannot be is an error."""
     task: Task = grid.task or ("pair" if data.pairs else "tree")
-    fingerprint = fingerprint_of(data)
-    seen = np.unique(np.concatenate([np.zeros(0, np.int64), *map(np.asarray, data.splits.values())]))
-    facts = facts_of(data.forest if len(seen) == len(data) else data.forest[data.trees_of(seen)])
+    fingerprint = data.fingerprint()
+    Examples.of(data, task)  # raises where the task does not fit the data
+    facts = facts_of(trees_seen(data))
     found: list[list[Run]] = [[] for _ in grid.seeds]
+    names: dict[str, str] = {}
     nodes = _nodes(data)
     for each in grid.configurations(where):
         try:
@@ -121,9 +123,15 @@ def plan(grid: Grid, data: Dataset, where: str) -> list[Run]:
         multiply_adds, seconds = _cost(model, nodes, each.training)
         for place, seed in enumerate(grid.seeds):
             whole = RunSettings(task=task, model=settings, training=each.training.model_copy(update={"seed": seed}))
+            key = key_of(whole, fingerprint)
+            if key in names:  # what one entry says, the data may give to another
+                raise ConfigurationError(
+                    f"{each.name}: expected every configuration once, got that of {names[key]} again."
+                )
+            names[key] = each.name
             found[place].append(
                 Run(
-                    key=key_of(whole, fingerprint),
+                    key=key,
                     grid=grid.name,
                     kind=each.kind,
                     name=each.name,

@@ -1,5 +1,6 @@
 """A sweep: all runs of a grid that are not done yet, through an engine, with every result on disk as it comes."""
 
+import json
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -49,6 +50,7 @@ def sweep(
     hours = budget.total_hours
     limits = Limits(budget.minutes_per_run, None if hours is None else time.time() + 3600 * hours, hours)
     ending = Ending()
+    _take_over_names(runs, results)
     todo = to_do(runs, results, budget)
     folder = out / RUNS
     folder.mkdir(parents=True, exist_ok=True)
@@ -67,6 +69,14 @@ def sweep(
                 ending.unstarted.append(event.run)
             tell(event)
     return ending
+
+
+def _take_over_names(runs: Sequence[Run], results: Results) -> None:
+    """Give results that another grid asked for the names of this one, so that they stand with the others of their entry."""
+    for run in runs:
+        found = results.results.get(run.key)
+        if found is not None and (found.grid, found.kind) != (run.grid, run.kind):
+            results.add({**json.loads(results.lines[run.key]), "grid": run.grid, "kind": run.kind})
 
 
 def _may_go_on(result: RunResult, budget: Budget) -> bool:

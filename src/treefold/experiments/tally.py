@@ -51,7 +51,8 @@ class Tally:
             under_way.epoch, under_way.part = event.epoch, event.part
             under_way.first = under_way.epochs_done if under_way.first is None else under_way.first
             if event.validation is not None:
-                under_way.best = max(event.validation, under_way.best or event.validation)
+                best = event.validation if under_way.best is None else under_way.best
+                under_way.best = max(event.validation, best)
         elif isinstance(event, Died):
             self.running.pop(key, None)
             self.deaths += 1

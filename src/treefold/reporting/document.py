@@ -55,12 +55,12 @@ def compose(gathered: Gathered, *, figures: bool = True) -> Report:
     )
     if beyond:
         caption = f"Kinds, sizes, data and settings beyond the paper's tables. {spread} {counted}"
-        tables.append(further_table("table-beyond", "Beyond the paper", caption, beyond))
+        tables.append(further_table("table-beyond", "Beyond the paper", caption, beyond, configurations))
     for table in PAPER_TABLES.values():
         members = candidates(table, configurations)
         if members:
             caption = f"Every configuration behind Table {table.numeral}, all ranks included. {spread}"
-            tables.append(further_table(f"all-{table.grid}", f"{table.name} in full", caption, members))
+            tables.append(further_table(f"all-{table.grid}", f"{table.name} in full", caption, members, configurations))
     return Report(
         title=TITLE,
         introduction=_INTRODUCTION,
@@ -81,7 +81,7 @@ def _repeats(beyond: Sequence[Configuration]) -> list[str]:
         return []
     return [
         "For some places in the paper's tables there are several configurations, which differ in other settings or in "
-        f"data; the one that was read first stands there, the others ({more:,}) stand under “Beyond the paper”."
+        f"data; those of the recipe that has most places stand there, the others ({more:,}) stand under “Beyond the paper”."
     ]
 
 

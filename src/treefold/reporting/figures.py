@@ -9,7 +9,7 @@ import numpy as np
 
 from treefold.reporting.paper_tables import Published
 from treefold.reporting.plotting import Images, Look, draw, inline, label
-from treefold.reporting.studies import Study, mean_curve, pooled, slug
+from treefold.reporting.studies import Study, mean_curve, pooled
 from treefold.reporting.summary import Configuration, Spread, best, difference
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def _parameters(study: Study) -> Figure | None:
     said = [f"{kind}: {_best_words(study, kind)}" for kind in study.kinds if best(study.of(kind))]
     paper = [f"{kind} in the paper: {_best_published(rows)}" for kind, rows in published.items()]
     return Figure(
-        f"{slug(study.name)}-parameters",
+        f"{study.slug}-parameters",
         f"{study.title}: validation {study.score} against parameters",
         f"Mean over seeds, bars of one standard deviation.{' Hollow and dotted: the paper.' if published else ''}{join}",
         f"Validation {study.score} on {study.title} against the number of parameters of one aggregation, on a log scale. "
@@ -157,7 +157,7 @@ def _groups(study: Study, group: str) -> Figure | None:
         counts += ", ".join(f"{each}: {count:,}" for each, count in most.items()) + "."
     split = "the test set" if tested else "validation"
     return Figure(
-        f"{slug(study.name)}-{name}",
+        f"{study.slug}-{name}",
         f"{study.title}: {study.score} by {name if name != 'operators' else 'number of operators'}",
         f"On {split}, for the configuration of each kind that is best on validation; seeds are pooled.{counts}",
         f"{study.score.capitalize()} on {study.title} by {words}. {'; '.join(ends)}.",
@@ -210,7 +210,7 @@ def _curves(study: Study) -> Figure | None:
         if not np.isnan(mean := mean_curve(found)).all()
     ]
     return Figure(
-        f"{slug(study.name)}-curves",
+        f"{study.slug}-curves",
         f"{study.title}: learning curves",
         "The configuration of each kind that is best on validation. Thick: the mean over seeds, as far as all of them "
         "were trained; thin: each seed.",
@@ -241,7 +241,7 @@ def _times(study: Study) -> Figure | None:
         for kind, points in lines.items()
     ]
     return Figure(
-        f"{slug(study.name)}-time",
+        f"{study.slug}-time",
         f"{study.title}: time of a run",
         "Time that the processor spent on training, mean over seeds, bars of one standard deviation; it depends on the machine, "
         "and on how many epochs a run went on.",

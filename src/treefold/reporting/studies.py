@@ -1,5 +1,6 @@
 """What can be shown in one figure: configurations on the same task and data."""
 
+import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ class Study:
     name: str
     configurations: tuple[Configuration, ...]
     paper: PaperTable | None
+    slug: str  # for files and anchors, unlike those of all other studies
 
     @property
     def title(self) -> str:
@@ -66,7 +68,14 @@ def studies_of(configurations: Sequence[Configuration]) -> list[Study]:
     for each in configurations:
         own = each.grid.casefold() if each.grid.casefold() in PAPER_TABLES else each.grid
         found.setdefault(homes.get(each.data, own), []).append(each)
-    return [Study(name, tuple(members), PAPER_TABLES.get(name)) for name, members in found.items()]
+    slugs: list[str] = []
+    for name in found:
+        numbered = itertools.chain([slug(name)], (f"{slug(name)}-{number}" for number in itertools.count(2)))
+        slugs.append(next(each for each in numbered if each not in slugs))
+    return [
+        Study(name, tuple(members), PAPER_TABLES.get(name), own)
+        for (name, members), own in zip(found.items(), slugs, strict=True)
+    ]
 
 
 def pooled(configuration: Configuration, group: str) -> dict[str, tuple[int, int]]:

@@ -116,6 +116,12 @@ class Configuration:
             return None
         return table if self.kind != "Hosvd" or self.rank in table.ranks[self.state_size] else None
 
+    @property
+    def recipe(self) -> str:
+        """The settings apart from those that the paper's tables vary: what must be the same for a fair comparison."""
+        varied = ("aggregator", "state_size", "rank")
+        return json.dumps({name: value for name, value in _flat(self.first).items() if name not in varied})
+
     def sizes(self) -> str:
         """Write the sizes, ``c = 20, r = 3``."""
         return f"c = {self.state_size}" + ("" if self.rank is None else f", r = {self.rank}")

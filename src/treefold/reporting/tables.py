@@ -127,12 +127,16 @@ def paper_table(table: PaperTable, configurations: Sequence[Configuration]) -> T
 
 
 def candidates(table: PaperTable, configurations: Iterable[Configuration]) -> list[Configuration]:
-    """Return those that have a place in a table of the paper; of several that differ in other settings or data, the first."""
-    found: dict[tuple[str, int, int | None], Configuration] = {}
+    """Return those that have a place in a table of the paper, all of one recipe.
+
+    Of several recipes it is the one with most places, the first of equals; of equal models on different data, the first.
+    """
+    found: dict[str, dict[tuple[str, int, int | None], Configuration]] = {}
     for each in configurations:
         if each.paper_table is table:
-            found.setdefault((each.kind, each.state_size, each.rank if each.kind == "Hosvd" else None), each)
-    return list(found.values())
+            place = each.kind, each.state_size, each.rank if each.kind == "Hosvd" else None
+            found.setdefault(each.recipe, {}).setdefault(place, each)
+    return list(max(found.values(), key=len, default={}).values())
 
 
 def placements(table: PaperTable, configurations: Iterable[Configuration]) -> dict[tuple[str, int], Configuration]:
@@ -143,8 +147,17 @@ def placements(table: PaperTable, configurations: Iterable[Configuration]) -> di
     return {place: best(found) or found[0] for place, found in places.items()}
 
 
-def further_table(name: str, title: str, caption: str, configurations: Sequence[Configuration]) -> Table:
-    """Build a table with a row for each configuration, a section for each grid: sizes, parameters, scores and time."""
+def further_table(
+    name: str,
+    title: str,
+    caption: str,
+    configurations: Sequence[Configuration],
+    among: Sequence[Configuration] | None = None,
+) -> Table:
+    """Build a table with a row for each configuration, a section for each grid: sizes, parameters, scores and time.
+
+    A row names the settings in which it differs from its likes ``among`` those of the whole report.
+    """
     data = DataNames(configurations)
     grids = list(dict.fromkeys(each.grid for each in configurations))
     several = len(grids) > 1
@@ -155,7 +168,7 @@ def further_table(name: str, title: str, caption: str, configurations: Sequence[
     for grid in grids:
         rows = []
         for each in (each for each in configurations if each.grid == grid):
-            details = (difference(each, configurations), data.name(each), _stopped(each))
+            details = (difference(each, configurations if among is None else among), data.name(each), _stopped(each))
             top = any(each is leader for leader in leaders) and len(configurations) > 1
             row = [Cell(each.kind, tuple(filter(None, details))), *([Cell(grid)] if several else [])]
             row += [Cell(_count(number)) for number in (each.state_size, each.rank, each.first.aggregation_parameters)]

@@ -6,7 +6,6 @@ import platform
 import signal
 import threading
 import time
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -63,8 +62,7 @@ def train(
             f"training expects a data set with a train split, got {list(data.splits) or 'no split'}; "
             f"make one with `treefold data convert --split 0.8,0.1,0.1`."
         )
-    seen = np.unique(np.concatenate([np.asarray(part) for part in data.splits.values()]))
-    model_settings, labels = resolve(settings.model, facts_of(_known(data, seen)))
+    model_settings, labels = resolve(settings.model, facts_of(trees_seen(data)))
     settings = settings.model_copy(update={"model": model_settings})
     model = build_model(model_settings, labels, settings.task, outputs)
     classes = () if settings.task == "regression" else data.classes
@@ -92,11 +90,13 @@ def resume(
         clear_unfinished(folder)
     saved = load_model(folder)
     environment = json.loads((folder / ENVIRONMENT).read_text(encoding="utf-8"))
-    if environment["data"] != _fingerprint(data):
+    if environment["data"] != data.fingerprint():
         raise TrainingError(f"{folder}: expected the data set that the run began with, got another; give the same one.")
     seed_everything(saved.settings)
     trainer = _trainer(saved, Examples.of(data, saved.settings.task), data, workers)
     _read_checkpoint(folder, trainer)
+    if workers.is_first and trainer.state.history:  # what a crash between checkpoint and files may have left out
+        _write_epoch(folder, saved, trainer)
     return _run(saved, trainer, folder, reporter)
 
 
@@ -203,8 +203,9 @@ def _trainer(saved: SavedModel, examples: Examples, data: Dataset, workers: Work
     return Trainer(saved.model, examples, train_numbers, validation, saved.settings.training, workers)
 
 
-def _known(data: Dataset, numbers: Any) -> Forest:
+def trees_seen(data: Dataset) -> Forest:
     """Return the trees of all splits: a model must know the labels of the test set to be asked about it."""
+    numbers = np.unique(np.concatenate([np.zeros(0, np.int64), *map(np.asarray, data.splits.values())]))
     return data.forest if len(numbers) == len(data) else data.forest[data.trees_of(numbers)]
 
 
@@ -213,12 +214,6 @@ def seed_everything(settings: RunSettings) -> None:
     torch.manual_seed(settings.training.seed)
     if settings.training.threads is not None:
         torch.set_num_threads(settings.training.threads)
-
-
-def _fingerprint(data: Dataset) -> dict[str, Any]:
-    facts = json.dumps({**data.summary(), "classes": data.classes}, sort_keys=True)
-    sample = np.asarray(data.forest.labels[:: max(1, data.forest.node_count // 100_000)]).tobytes()
-    return {"examples": len(data), "nodes": data.forest.node_count, "crc32": zlib.crc32(facts.encode() + sample)}
 
 
 def _environment(data: Dataset) -> dict[str, Any]:
@@ -231,7 +226,7 @@ def _environment(data: Dataset) -> dict[str, Any]:
         "python": platform.python_version(),
         "machine": platform.machine(),
         "threads": torch.get_num_threads(),
-        "data": _fingerprint(data),
+        "data": data.fingerprint(),
         "made": dict(data.made),
     }
 
