@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treefold.errors import ConfigurationError
+from treefold.experiments.grid import Grid
 from treefold.settings import ModelSettings, RunSettings, TrainingSettings, read_toml, to_toml, with_changes
 
 
@@ -70,3 +71,8 @@ def test_no_patience_is_none_again_after_a_file() -> None:
     assert settings.training.patience is None and TrainingSettings().patience == 10
     assert RunSettings.of(tomllib.loads(to_toml(settings))) == settings
     assert RunSettings.of({"training": {"patience": "none"}}) == settings
+
+
+def test_a_misspelt_name_is_named_before_the_required_one_that_it_leaves_out() -> None:
+    with pytest.raises(ConfigurationError, match=r"expected a known setting, got 'sedes' \(nearest known: 'seeds'\)"):
+        Grid.of({"name": "g", "sedes": [0], "models": [{"kind": "K"}]})
