@@ -93,11 +93,8 @@ def test_weights_that_a_crash_kept_from_the_disk_are_those_of_the_result(tmp_pat
     run, data, folder = tiny.runs()[0], tiny.data(), tmp_path / "run"
     file = folder / "model.safetensors"
     stopped = execute(run, data, folder, Limits(minutes=1e-9), silent)
-    best = (folder / "model.safetensors").read_bytes()
-    write_tensors(
-        folder / "model.safetensors",
-        {name: 0 * each for name, each in read_tensors(folder / "model.safetensors").items()},
-    )
+    best, zeros = file.read_bytes(), {name: 0 * tensor for name, tensor in read_tensors(file).items()}
+    write_tensors(file, zeros)
     again = execute(run, data, folder, Limits(minutes=1e-9), silent)
     assert file.read_bytes() == best
     assert stopped is not None and again is not None and tiny.comparable(again) == tiny.comparable(stopped)

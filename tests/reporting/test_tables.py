@@ -15,7 +15,8 @@ def table_of(paper: PaperTable, *lines: dict[str, Any]) -> Table:
 
 
 def further(*lines: dict[str, Any]) -> Table:
-    return further_table("t", "T", "C", configurations_of([RunResult.model_validate(line) for line in lines]))
+    configurations = configurations_of([RunResult.model_validate(line) for line in lines])
+    return further_table("t", "T", "C", configurations, configurations)
 
 
 def ours(table: Table, kind: str, row: int) -> Cell:

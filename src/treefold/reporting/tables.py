@@ -152,7 +152,7 @@ def further_table(
     title: str,
     caption: str,
     configurations: Sequence[Configuration],
-    among: Sequence[Configuration] | None = None,
+    among: Sequence[Configuration],
 ) -> Table:
     """Build a table with a row for each configuration, a section for each grid: sizes, parameters, scores and time.
 
@@ -168,7 +168,7 @@ def further_table(
     for grid in grids:
         rows = []
         for each in (each for each in configurations if each.grid == grid):
-            details = (difference(each, configurations if among is None else among), data.name(each), _stopped(each))
+            details = (difference(each, among), data.name(each), _stopped(each))
             top = any(each is leader for leader in leaders) and len(configurations) > 1
             row = [Cell(each.kind, tuple(filter(None, details))), *([Cell(grid)] if several else [])]
             row += [Cell(_count(number)) for number in (each.state_size, each.rank, each.first.aggregation_parameters)]
