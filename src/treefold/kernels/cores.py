@@ -65,9 +65,9 @@ def spread_cores(weights: Weights, plan: Plan, gradients: Gradients) -> None:
         rank, count = operator[RANK], group[ROW_COUNT]
         for gate in range(weights.gates):
             target, source = operator[CORE] + gate * operator[CORE_SIZE], group[RESTRICTED] + gate * count * rank
-            for entry in range(count):
-                row = target + plan.core_rows[group[ROWS] + entry] * rank
-                for k in range(rank):
+            for k in range(rank):
+                for entry in range(count):
+                    row = target + plan.core_rows[group[ROWS] + entry] * rank
                     gradients.values[row + k] += gradients.restricted[source + entry * rank + k]
 
 
@@ -129,41 +129,47 @@ def scatter_inputs(plan: Plan, gradients: Gradients, scratch: Scratch, unit: int
 
 @inner
 def outer(vectors: Floats, sizes: Ints, first: int, last: int, result: Floats) -> None:
-    """Write the outer product of the homogeneous vectors first to last, the last mode fastest, into a flat result."""
-    result[0] = 1
-    filled = 1
+    """Write the outer product of the homogeneous vectors first to last, the last mode fastest, into a flat result.
+
+    It grows from its end: the entries for the last entry of a mode, which is one, are those of the modes behind it.
+    """
+    start = 1
     for mode in range(first, last):
-        size, vector = sizes[mode], vectors[mode]
-        for entry in range(filled - 1, -1, -1):
-            value = result[entry]
-            base = entry * (size + 1)
-            for i in range(size):
-                result[base + i] = value * vector[i]
-            result[base + size] = value
-        filled *= size + 1
+        start *= sizes[mode] + 1
+    start -= 1
+    filled = 1
+    result[start] = 1
+    for mode in range(last - 1, first - 1, -1):
+        vector, behind = vectors[mode], result[start : start + filled]
+        start -= sizes[mode] * filled
+        for i in range(sizes[mode]):
+            value, block = vector[i], result[start + i * filled : start + (i + 1) * filled]
+            for entry in range(filled):
+                block[entry] = value * behind[entry]
+        filled *= sizes[mode] + 1
 
 
 @inner
 def outer_backward(
     vectors: Floats, sizes: Ints, first: int, last: int, result: Floats, d_result: Floats, d_vectors: Floats
 ) -> None:
-    """Turn the gradient of an outer product into those of its vectors; uses up ``result`` and ``d_result``."""
-    filled = 1
+    """Turn the gradient of an outer product into those of its vectors; uses up ``d_result``."""
+    filled, start = 1, 0
     for mode in range(first, last):
         filled *= sizes[mode] + 1
-    for mode in range(last - 1, first - 1, -1):
-        size, vector, d_vector = sizes[mode], vectors[mode], d_vectors[mode]
-        filled //= size + 1
-        for i in range(size):
-            d_vector[i] = 0
-        for entry in range(filled):
-            base = entry * (size + 1)
-            before = result[base + size]  # the product without this mode, whose last entry is one
-            total = d_result[base + size]
-            for i in range(size):
-                d_vector[i] += before * d_result[base + i]
-                total += vector[i] * d_result[base + i]
-            result[entry], d_result[entry] = before, total
+    for mode in range(first, last):
+        vector, d_vector = vectors[mode], d_vectors[mode]
+        filled //= sizes[mode] + 1
+        tail = start + sizes[mode] * filled
+        behind, d_behind = result[tail : tail + filled], d_result[tail : tail + filled]
+        for i in range(sizes[mode]):
+            value, block = vector[i], d_result[start + i * filled : start + (i + 1) * filled]
+            total = vector.dtype.type(0)
+            for entry in range(filled):
+                total += behind[entry] * block[entry]
+                d_behind[entry] += value * block[entry]
+            d_vector[i] = total
+        start = tail
 
 
 @inner

@@ -209,7 +209,16 @@ def affine_weights_backward(
         d0, d1 = delta[e0, out_column : out_column + width], delta[e1, out_column : out_column + width]
         d2, d3 = delta[e2, out_column : out_column + width], delta[e3, out_column : out_column + width]
         x0, x1, x2, x3 = inputs[rows[e0]], inputs[rows[e1]], inputs[rows[e2]], inputs[rows[e3]]
-        for i in range(size):
+        i = 0
+        while i + 2 <= size:
+            g, h, k = d_weights[i], d_weights[i + 1], in_column + i
+            a0, a1, a2, a3 = x0[k], x1[k], x2[k], x3[k]
+            b0, b1, b2, b3 = x0[k + 1], x1[k + 1], x2[k + 1], x3[k + 1]
+            for p in range(width):
+                g[p] += a0 * d0[p] + a1 * d1[p] + a2 * d2[p] + a3 * d3[p]
+                h[p] += b0 * d0[p] + b1 * d1[p] + b2 * d2[p] + b3 * d3[p]
+            i += 2
+        if i < size:
             g, k = d_weights[i], in_column + i
             a0, a1, a2, a3 = x0[k], x1[k], x2[k], x3[k]
             for p in range(width):
