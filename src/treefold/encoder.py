@@ -16,6 +16,7 @@ from treefold.flat import Arrangement, in_charge_of
 from treefold.forest import Forest
 from treefold.kernels import (
     Measured,
+    Scores,
     arrangement_of,
     fold_up_fused,
     fused_answers,
@@ -194,22 +195,22 @@ class TreeEncoder(nn.Module):
                 passes.append(Memories(blocks, schedule.places))
         return Encoding(passes, self.state_size, batch)
 
-    def gradients_through(self, layers: nn.Sequential, batch: Batch, classes: Ints) -> Measured | None:
-        """Add the gradients of the batch's mean cross-entropy, for scores that layers make of the roots' states.
+    def gradients_through(self, scores: Scores, batch: Batch, classes: Ints) -> Measured | None:
+        """Add the gradients of the batch's mean cross-entropy, for the scores of the roots' states.
 
         Without autograd, where `FlatParameters` are in charge and the kernels can do it all; None where that cannot be.
         """
         found = self._translated(batch) if self._runs_fused_alone(batch) else None
         if found is None:
             return None
-        return fused_gradients(self._cell("up"), batch, *found, layers, classes, share=self.share_subtrees)
+        return fused_gradients(self._cell("up"), batch, *found, scores, classes, share=self.share_subtrees)
 
-    def answers_through(self, layers: nn.Sequential, batch: Batch) -> Tensor | None:
-        """Return what layers make of the roots' states, without gradients, on several threads; None where that cannot be."""
+    def answers_through(self, scores: Scores, batch: Batch) -> Tensor | None:
+        """Return the scores of the roots' states, without gradients, on several threads; None where that cannot be."""
         found = self._translated(batch) if parts_of(len(batch)) > 1 and self._runs_fused_alone(batch) else None
         if found is None:
             return None
-        return fused_answers(self._cell("up"), batch, *found, layers, share=self.share_subtrees)
+        return fused_answers(self._cell("up"), batch, *found, scores, share=self.share_subtrees)
 
     def _runs_fused_alone(self, batch: Batch) -> bool:
         return len(self.cells) == 1 and self._runs_fused(batch, _first_parameter(self.cells))

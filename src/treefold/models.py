@@ -18,7 +18,14 @@ from treefold.errors import ConfigurationError, TreeError, require_choice, requi
 from treefold.flat import Arrangement
 from treefold.forest import Forest
 from treefold.functional import homogenise
-from treefold.kernels import Measured, perceptron_arrangement
+from treefold.kernels import (
+    Measured,
+    PairScores,
+    Scores,
+    TreeScores,
+    comparison_arrangement,
+    perceptron_arrangement,
+)
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -161,8 +168,8 @@ class TreeModel(nn.Module):
     def forward(self, batch: Batch | Forest) -> Tensor:
         """Return the head's outputs for a batch, or for all trees of a forest."""
         if not torch.is_grad_enabled() and isinstance(batch, Batch):
-            layers = self._plain_layers()
-            quick = None if layers is None else self.encoder.answers_through(layers, batch)
+            scores = self._plain_scores(batch)
+            quick = None if scores is None else self.encoder.answers_through(scores, batch)
             if quick is not None:
                 return quick
         outputs: Tensor = self.head(self.encoder(batch))
@@ -170,15 +177,18 @@ class TreeModel(nn.Module):
 
     def add_gradients(self, batch: Batch, classes: Ints) -> Measured | None:
         """Add the gradients of the mean cross-entropy of a batch, where `FlatParameters` are in charge and kernels do it all."""
-        layers = self._plain_layers()
-        return None if layers is None else self.encoder.gradients_through(layers, batch, classes)
+        scores = self._plain_scores(batch)
+        return None if scores is None else self.encoder.gradients_through(scores, batch, classes)
 
-    def _plain_layers(self) -> nn.Sequential | None:
-        """Return the layers that a classifier is, where nobody listens to what goes on in between."""
+    def _plain_scores(self, batch: Batch) -> Scores | None:
+        """Return the head of a classifier as kernels, where nobody listens to what goes on in between."""
         modules = (self, self.encoder, self.head)
         if any(each._forward_hooks or each._forward_pre_hooks or each._backward_hooks for each in modules):
             return None
-        return self.head.layers if isinstance(self.head, Classifier) else None
+        if isinstance(self.head, Classifier):
+            return TreeScores(self.head.layers)
+        is_plain = isinstance(self.head, PairClassifier) and not self.head.dropout.p
+        return PairScores(self.head, len(batch) // 2) if is_plain else None
 
     def arrangements(self) -> list[Arrangement]:
         """Say how parameters should stand in one tensor, for `FlatParameters`."""
@@ -186,6 +196,8 @@ class TreeModel(nn.Module):
         found = [self.encoder.arrangement()]
         if found[0] is not None and isinstance(layers, nn.Sequential):
             found.append(perceptron_arrangement(layers))
+        if found[0] is not None and isinstance(self.head, PairClassifier):
+            found.append(comparison_arrangement(self.head))
         return [each for each in found if each is not None]
 
 

@@ -100,7 +100,7 @@ def test_answers_of_two_threads_are_those_of_one(in_charge: bool, training: bool
         with threads(1):
             alone = model(batch)
         with threads(2):
-            quick = model.encoder.answers_through(model._plain_layers(), batch)  # type: ignore[arg-type]
+            quick = model.encoder.answers_through(model._plain_scores(batch), batch)  # type: ignore[arg-type]
             together = model(batch)
         model.encoder.backend = "torch"
         plain = model(batch)

@@ -2,18 +2,25 @@
 
 `compiled` knows numba · `tables` names what the kernels are handed · `layout` puts a cell's parameters into one flat array ·
 `units` finds equal subtrees, `plan` the order of the work · `linear`, `chains`, `cores`, `symmetric` are the mathematics ·
-`passes` is the loop over a batch · `dispatch` decides, and is what autograd sees · `perceptrons` are heads ·
-`gradients` is a training step without autograd · `ahead` compiles on two cores · `optimisers` are steps over a flat tensor.
+`passes` is the loop over a batch · `dispatch` decides, and is what autograd sees · `perceptrons` and `comparisons` are heads,
+`scores` what they have in common · `gradients` is a training step without autograd · `ahead` compiles on two cores ·
+`optimisers` are steps over a flat tensor.
 """
 
 from treefold.kernels.calls import translate
+from treefold.kernels.comparisons import comparison_arrangement
 from treefold.kernels.dispatch import arrangement_of, fold_up_fused, is_worth_it, kernels_first, parts_of, why_not
 from treefold.kernels.gradients import Measured, fused_answers, fused_gradients
 from treefold.kernels.perceptrons import perceptron, perceptron_arrangement
+from treefold.kernels.scores import PairScores, Scores, TreeScores
 
 __all__ = [
     "Measured",
+    "PairScores",
+    "Scores",
+    "TreeScores",
     "arrangement_of",
+    "comparison_arrangement",
     "fold_up_fused",
     "fused_answers",
     "fused_gradients",

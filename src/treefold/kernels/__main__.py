@@ -3,13 +3,15 @@
 import sys
 import time
 
+import numpy as np
 import torch
 
 from treefold.cells import TreeLSTM
 from treefold.encoder import TreeEncoder
+from treefold.flat import FlatParameters
 from treefold.forest import Forest
 from treefold.labels import OneHot
-from treefold.models import Classifier, TreeModel
+from treefold.models import Classifier, PairClassifier, TreeModel
 
 
 def compile_kernels(dtype: torch.dtype) -> float:
@@ -22,6 +24,12 @@ def compile_kernels(dtype: torch.dtype) -> float:
     model(Forest(["(f a)"])).sum().backward()
     with torch.no_grad():
         model.eval()(Forest(["(f a)"]))
+    for head, classes in ((Classifier(in_size=2, classes=2), 2), (PairClassifier(in_size=2, classes=2), 1)):
+        model = TreeModel(encoder, head).to(dtype)
+        flat = FlatParameters(model, model.arrangements())
+        with flat.in_charge():
+            model.add_gradients(Forest(["(f a)", "a"]).batch(), np.zeros(classes, np.int64))
+        flat.release()
     return time.perf_counter() - start
 
 

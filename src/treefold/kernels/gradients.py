@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from treefold.batch import Batch
 from treefold.cells import Cell
@@ -20,7 +20,7 @@ from treefold.kernels.dispatch import (
     part_calls,
     weights_now,
 )
-from treefold.kernels.perceptrons import layers_layout, perceptron_backward, perceptron_forward
+from treefold.kernels.scores import Scores
 from treefold.kernels.tables import Floats, Ints, Weights
 
 # Axes:  N nodes · B trees · n trees of a part · K classes
@@ -39,16 +39,17 @@ def fused_gradients(
     operators: Ints,
     rows: Ints,
     vectors: Tensor,
-    layers: nn.Sequential,
+    scores: Scores,
     classes: Ints,
     *,
     share: bool,
 ) -> Measured | None:
-    """Add the gradients of the mean cross-entropy of ``layers`` at the roots, where all parameters stand in one tensor.
+    """Add the gradients of the mean cross-entropy of the scores, where all parameters stand in one tensor.
 
-    ``operators``, ``rows`` and ``vectors`` as in `fold_up_fused`, ``classes`` (B,). None where it has to be done otherwise.
+    ``operators``, ``rows`` and ``vectors`` as in `fold_up_fused`, ``classes`` of trees or pairs. None where it has to be done
+    otherwise.
     """
-    layout, head = known_layout(cell), layers_layout(layers)
+    layout, head = known_layout(cell), scores.layout
     if head is None or vectors.requires_grad:
         return None
     home = in_charge_of(head.parameters[0])
@@ -58,8 +59,10 @@ def fused_gradients(
     if place is None or head_place is None:
         return None
     values, gradient = home.values.detach().numpy(), home.gradient.numpy()
-    weights, scores = Weights(values[place], *layout.tables), Weights(values[head_place], *head.tables)
+    weights, on_top = Weights(values[place], *layout.tables), Weights(values[head_place], *head.tables)
     calls = part_calls(layout, batch, operators, rows, vectors, weights, share=share)
+    if not scores.takes_runs and (len(calls) > 1 or len(batch) != 2 * len(classes)):
+        return None
     labels: Floats = calls[0].labels
     # The first part adds to the gradient itself; the others' are added in their order, so that the sum is the same every time.
     whole = [gradient, *(np.zeros_like(gradient) for _ in calls[1:])]
@@ -70,12 +73,10 @@ def fused_gradients(
         roots = _roots_of(batch, call)
         first = int(np.searchsorted(batch.roots, call.first))
         own, roots = classes[first : first + len(roots)], plan.unit_of[roots - call.first]
-        hidden, out = perceptron_forward(scores.values, scores.sets, states.memory, roots)
+        kept, out = scores.forward(on_top, states.memory, roots)
         loss, right = cross_entropy(out, own, len(classes))
         d_memory = np.zeros_like(states.memory)
-        perceptron_backward(
-            scores.values, scores.sets, states.memory, roots, hidden, out, d_memory, d_values[head_place]
-        )
+        scores.backward(on_top, states.memory, roots, kept, out, d_memory, d_values[head_place])
         backward(weights, plan, states, labels, d_memory, d_values[place], np.zeros_like(labels))
         return loss, right
 
@@ -87,22 +88,23 @@ def fused_gradients(
 
 
 def fused_answers(
-    cell: Cell, batch: Batch, operators: Ints, rows: Ints, vectors: Tensor, layers: nn.Sequential, *, share: bool
+    cell: Cell, batch: Batch, operators: Ints, rows: Ints, vectors: Tensor, scores: Scores, *, share: bool
 ) -> Tensor | None:
-    """Return the scores of ``layers`` at the roots, (B, K), without gradients; None where several threads do not pay."""
-    layout, head = known_layout(cell), layers_layout(layers)
-    if head is None:
+    """Return the scores at the roots, (B, K), without gradients; None where several threads do not pay, or cannot be."""
+    layout, head = known_layout(cell), scores.layout
+    if head is None or not scores.takes_runs:
         return None
-    weights, scores = weights_now(layout, settled=not cell.training), weights_now(head, settled=not layers.training)
+    weights = weights_now(layout, settled=not cell.training)
+    on_top = weights_now(head, settled=not head.entries[0].module.training)
     calls = part_calls(layout, batch, operators, rows, vectors, weights, share=share)
-    if len(calls) == 1 or weights.values.dtype != scores.values.dtype:
+    if len(calls) == 1 or weights.values.dtype != on_top.values.dtype:
         return None
 
     def run(part: int) -> Floats:
         call = calls[part]
         plan, states = forward_for_once(call, kept=False)
         roots = plan.unit_of[_roots_of(batch, call) - call.first]
-        return perceptron_forward(scores.values, scores.sets, states.memory, roots)[1]
+        return scores.forward(on_top, states.memory, roots)[1]
 
     parts = announced("the forward pass", (forward,), weights, lambda: each_part(run, len(calls)))
     return torch.from_numpy(np.concatenate(parts))

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from treefold.flat import Arrangement, FlatParameters, in_charge_of
-from treefold.kernels.compiled import planner
+from treefold.kernels.compiled import inlined, planner
 from treefold.kernels.dispatch import weights_now
 from treefold.kernels.layout import Entry, Layout
 from treefold.kernels.linear import affine, affine_inputs_backward, affine_weights_backward
@@ -82,6 +82,13 @@ def _weights(layout: Layout, home: FlatParameters | None, parameters: list[Tenso
     return Weights(home.values.detach().numpy()[home.place_of(layout)], *layout.tables)
 
 
+@inlined
+def matrix_at(values: Floats, layers: Ints, layer: int) -> Floats:
+    """Return the matrix of a layer, its biases last, or the gradient of it."""
+    start, width, size = layers[layer, START], layers[layer, WIDTH], layers[layer, PART]
+    return values[start : start + (size + 1) * width].reshape(size + 1, width)
+
+
 @planner
 def perceptron_forward(values: Floats, layers: Ints, memory: Floats, rows: Ints) -> tuple[Floats, Floats]:
     """Return the hidden layers (n, H) and the outputs (n, K)."""
@@ -90,8 +97,7 @@ def perceptron_forward(values: Floats, layers: Ints, memory: Floats, rows: Ints)
     out = np.empty((count, layers[last, WIDTH]), memory.dtype)
     own, before, column = np.arange(count), zero, zero
     for layer in range(last + 1):
-        start, width, size = layers[layer, START], layers[layer, WIDTH], layers[layer, PART]
-        matrix = values[start : start + (size + 1) * width].reshape(size + 1, width)
+        width, matrix = layers[layer, WIDTH], matrix_at(values, layers, layer)
         inputs, chosen = (hidden, own) if layer else (memory, rows)
         target, place = (hidden, column) if layer < last else (out, zero)
         affine(target, place, zero, count, inputs, before, chosen, matrix)
@@ -119,9 +125,8 @@ def perceptron_backward(
     last, count, zero = len(layers) - 1, len(rows), int(np.int64(0))
     d_hidden, own, column = np.zeros_like(hidden), np.arange(count), hidden.shape[1]
     for layer in range(last, -1, -1):
-        start, width, size = layers[layer, START], layers[layer, WIDTH], layers[layer, PART]
-        end = start + (size + 1) * width
-        matrix, d_matrix = values[start:end].reshape(size + 1, width), d_values[start:end].reshape(size + 1, width)
+        width, size = layers[layer, WIDTH], layers[layer, PART]
+        matrix, d_matrix = matrix_at(values, layers, layer), matrix_at(d_values, layers, layer)
         if layer < last:
             for e in range(count):
                 line, delta = hidden[e, column : column + width], d_hidden[e, column : column + width]
@@ -160,10 +165,15 @@ def _laid_out(modules: list[nn.Module]) -> Layout | None:
         assert isinstance(linear, nn.Linear)
         if linear.bias is None:
             return None
-        size, width = linear.in_features, linear.out_features
-        start = layout.take((size + 1) * width)
-        layout.sets.append([start, width, size])
-        layout.entries.append(Entry(linear, "weight", start, (width, size), (1, width)))
-        layout.entries.append(Entry(linear, "bias", start + size * width, (width,), (1,)))
+        add_linear(layout, linear)
     layout.finish()
     return layout
+
+
+def add_linear(layout: Layout, linear: nn.Linear) -> None:
+    """Add a linear layer to a layout: a line for each input, and the biases behind."""
+    size, width = linear.in_features, linear.out_features
+    start = layout.take((size + 1) * width)
+    layout.sets.append([start, width, size])
+    layout.entries.append(Entry(linear, "weight", start, (width, size), (1, width)))
+    layout.entries.append(Entry(linear, "bias", start + size * width, (width,), (1,)))

@@ -74,8 +74,8 @@ class Examples:
         return torch.from_numpy(np.ascontiguousarray(self.targets[rows]))
 
     def plain_classes(self, numbers: Ints) -> Ints | None:
-        """Return the classes of some trees whose loss is cross-entropy without weights; None for other losses and tasks."""
-        if self.task != "tree" or self.weights is not None or self.class_weights is not None:
+        """Return the classes of trees or pairs whose loss is cross-entropy without weights; None for other losses and tasks."""
+        if self.task not in ("tree", "pair") or self.weights is not None or self.class_weights is not None:
             return None
         return np.ascontiguousarray(self.targets[numbers], np.int64)
 

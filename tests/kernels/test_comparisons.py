@@ -1,0 +1,116 @@
+"""The comparison of pairs without autograd against the same head with it."""
+
+import copy
+import gc
+import weakref
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from treefold import PairClassifier, TreeModel
+from treefold.building import build_model, facts_of, resolve
+from treefold.datasets import build
+from treefold.flat import FlatParameters
+from treefold.kernels import PairScores
+from treefold.kernels.comparisons import LEAK, comparison_backward, comparison_forward, comparison_layout
+from treefold.settings import ModelSettings
+from treefold.threads import threads
+from treefold.training import Examples
+
+DATA = Examples.of(build.make_lrt(300, seed=3), "pair")
+CHOSEN = np.arange(30)
+
+
+def model_of(**settings: object) -> TreeModel:
+    torch.manual_seed(0)
+    facts = facts_of(DATA.forest)
+    resolved, labels = resolve(ModelSettings(aggregator="sum", state_size=4, **settings), facts)  # type: ignore[arg-type]
+    return build_model(resolved, labels, "pair", 7).double()
+
+
+@pytest.mark.parametrize(("size", "hidden", "pairs"), [(1, 1, 1), (3, 75, 5), (7, 2, 8)])
+def test_scores_and_gradients_are_those_of_the_formula(size: int, hidden: int, pairs: int) -> None:
+    torch.manual_seed(size)
+    head = PairClassifier(in_size=size, classes=3, hidden_size=hidden).double()
+    layout = comparison_layout(head)
+    assert layout is not None
+    generator = np.random.default_rng(pairs)
+    memory = torch.randn(6, 2 * size, dtype=torch.float64, requires_grad=True)
+    roots = generator.integers(0, 6, 2 * pairs)  # some more than once, some on both sides
+    one = torch.ones(pairs, 1, dtype=torch.float64)
+    left, right = (torch.cat([memory[half, :size], one], 1) for half in (roots[:pairs], roots[pairs:]))
+    images = torch.einsum("pi,pj,ijh->ph", left, right, head.comparison.tensor)
+    expected = head.scores(torch.where(images > 0, images, LEAK * images))
+    delta = torch.randn_like(expected)
+    parameters = layout.parameters
+    wanted = torch.autograd.grad((expected * delta).sum(), [memory, *parameters])
+
+    weights = layout.pack([parameter.detach() for parameter in parameters])
+    tables, states = (weights.values, weights.sets, size), memory.detach().numpy()
+    products, compared, scores = comparison_forward(*tables, states, roots)
+    d_memory, d_values = np.ones_like(states), np.ones_like(weights.values)
+    comparison_backward(*tables, states, roots, products, compared, delta.numpy(), d_memory, d_values)
+
+    np.testing.assert_allclose(scores, expected.detach().numpy(), rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(d_memory, 1 + wanted[0].numpy(), rtol=1e-10, atol=1e-12)  # they are added
+    for entry, gradient in zip(layout.entries, wanted[1:], strict=True):
+        torch.testing.assert_close(entry.view(torch.from_numpy(d_values)), 1 + gradient, rtol=1e-10, atol=1e-12)
+
+
+def test_a_step_on_pairs_is_that_of_autograd() -> None:
+    model = model_of()
+    plain = copy.deepcopy(model)
+    plain.encoder.backend = "torch"
+    outputs, target = plain(DATA.batch(CHOSEN)), DATA.target(CHOSEN)
+    expected = nn.functional.cross_entropy(outputs, target)
+    torch.autograd.backward(expected)
+    classes = DATA.plain_classes(CHOSEN)
+    assert classes is not None
+    with FlatParameters(model, model.arrangements()).in_charge(), threads(1):
+        measured = model.add_gradients(DATA.batch(CHOSEN), classes)
+    assert measured is not None
+    assert measured.loss == pytest.approx(float(expected.detach()), rel=1e-12)
+    assert measured.right == int((outputs.argmax(1) == target).sum())
+    for one, other in zip(model.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad, rtol=1e-9, atol=1e-11)
+
+
+def test_it_is_left_to_autograd_where_something_listens_is_dropped_or_does_not_fit() -> None:
+    classes, batch = DATA.targets[CHOSEN].astype(np.int64), DATA.batch(CHOSEN)
+    model = model_of()
+    with FlatParameters(model, model.arrangements()).in_charge(), threads(1):
+        assert model.add_gradients(batch, classes) is not None
+        assert model.add_gradients(batch, classes[:-1]) is None  # not two trees for each class
+        assert isinstance(model.head, PairClassifier)
+        for module in (model.head, model.head.comparison, model.head.scores):
+            hook = module.register_forward_hook(lambda *arguments: None)
+            assert model.add_gradients(batch, classes) is None
+            hook.remove()
+        many = np.tile(CHOSEN, 2)
+        with threads(2):  # left and right trees would be in different parts
+            assert model.add_gradients(DATA.batch(many), DATA.targets[many].astype(np.int64)) is None
+    model = model_of(dropout=0.5)
+    with FlatParameters(model, model.arrangements()).in_charge(), threads(1):
+        assert model.add_gradients(batch, classes) is None
+
+
+def test_many_pairs_with_a_large_tensor_are_left_to_torch() -> None:
+    head = PairClassifier(in_size=100, classes=7)
+    assert PairScores(head, 25).layout is not None and PairScores(head, 250).layout is None
+
+
+def test_a_layout_is_made_once_and_forgotten_with_its_head() -> None:
+    head = PairClassifier(in_size=3, classes=2)
+    layout = comparison_layout(head)
+    assert layout is not None and comparison_layout(head) is layout
+    head.scores = nn.Linear(75, 5)
+    other = comparison_layout(head)
+    assert other is not None and other.entries[-1].module is head.scores
+    head.scores = nn.Linear(75, 5, bias=False)
+    assert comparison_layout(head) is None
+    gone = weakref.ref(head)
+    del head
+    gc.collect()
+    assert gone() is None
