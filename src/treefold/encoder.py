@@ -200,14 +200,16 @@ class TreeEncoder(nn.Module):
 
         Without autograd, where `FlatParameters` are in charge and the kernels can do it all; None where that cannot be.
         """
-        found = self._translated(batch) if self._runs_fused_alone(batch) else None
+        together = scores.trees == 1 or parts_of(len(batch)) == 1
+        found = self._translated(batch) if together and self._runs_fused_alone(batch) else None
         if found is None:
             return None
         return fused_gradients(self._cell("up"), batch, *found, scores, classes, share=self.share_subtrees)
 
     def answers_through(self, scores: Scores, batch: Batch) -> Tensor | None:
         """Return the scores of the roots' states, without gradients, on several threads; None where that cannot be."""
-        found = self._translated(batch) if parts_of(len(batch)) > 1 and self._runs_fused_alone(batch) else None
+        apart = scores.trees == 1 and parts_of(len(batch)) > 1
+        found = self._translated(batch) if apart and self._runs_fused_alone(batch) else None
         if found is None:
             return None
         return fused_answers(self._cell("up"), batch, *found, scores, share=self.share_subtrees)

@@ -24,6 +24,7 @@ from treefold.kernels import (
     Scores,
     TreeScores,
     comparison_arrangement,
+    is_heard,
     perceptron_arrangement,
 )
 
@@ -182,12 +183,14 @@ class TreeModel(nn.Module):
 
     def _plain_scores(self, batch: Batch) -> Scores | None:
         """Return the head of a classifier as kernels, where nobody listens to what goes on in between."""
-        modules = (self, self.encoder, self.head)
-        if any(each._forward_hooks or each._forward_pre_hooks or each._backward_hooks for each in modules):
+        if any(map(is_heard, (self, self.encoder, self.head))):
             return None
         if isinstance(self.head, Classifier):
             return TreeScores(self.head.layers)
-        is_plain = isinstance(self.head, PairClassifier) and not self.head.dropout.p
+        if not isinstance(self.head, PairClassifier):
+            return None
+        dropout = self.head.dropout
+        is_plain = type(dropout) is nn.Dropout and not dropout.p and not is_heard(dropout)
         return PairScores(self.head, len(batch) // 2) if is_plain else None
 
     def arrangements(self) -> list[Arrangement]:
@@ -198,7 +201,14 @@ class TreeModel(nn.Module):
             found.append(perceptron_arrangement(layers))
         if found[0] is not None and isinstance(self.head, PairClassifier):
             found.append(comparison_arrangement(self.head))
-        return [each for each in found if each is not None]
+        arranged: set[int] = set()
+        kept: list[Arrangement] = []
+        for each in found:
+            own = set() if each is None else {id(parameter) for parameter, *_ in each.views}
+            if each is not None and not own & arranged:  # a parameter stands in one place
+                kept.append(each)
+                arranged |= own
+        return kept
 
 
 def compress(model: Model, aggregator: str = "tucker", *, rank: int | None = None) -> Model:

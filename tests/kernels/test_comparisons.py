@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from treefold import PairClassifier, TreeModel
+from treefold import LeafRNN, OneHot, PairClassifier, PerLabel, TreeEncoder, TreeModel, TreeRNN
+from treefold.aggregators import Full
 from treefold.building import build_model, facts_of, resolve
 from treefold.datasets import build
 from treefold.flat import FlatParameters
@@ -84,10 +85,11 @@ def test_it_is_left_to_autograd_where_something_listens_is_dropped_or_does_not_f
         assert model.add_gradients(batch, classes) is not None
         assert model.add_gradients(batch, classes[:-1]) is None  # not two trees for each class
         assert isinstance(model.head, PairClassifier)
-        for module in (model.head, model.head.comparison, model.head.scores):
-            hook = module.register_forward_hook(lambda *arguments: None)
-            assert model.add_gradients(batch, classes) is None
-            hook.remove()
+        for module in (model.head, model.head.comparison, model.head.scores, model.head.dropout):
+            for hear in (module.register_forward_hook, module.register_full_backward_pre_hook):
+                hook = hear(lambda *arguments: None)
+                assert model.add_gradients(batch, classes) is None
+                hook.remove()
         many = np.tile(CHOSEN, 2)
         with threads(2):  # left and right trees would be in different parts
             assert model.add_gradients(DATA.batch(many), DATA.targets[many].astype(np.int64)) is None
@@ -114,3 +116,67 @@ def test_a_layout_is_made_once_and_forgotten_with_its_head() -> None:
     del head
     gc.collect()
     assert gone() is None
+
+
+class Scaled(nn.Linear):
+    """A layer that is more than its parameters."""
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        return 100 * super().forward(states)
+
+
+@pytest.mark.parametrize(
+    ("name", "module"),
+    [
+        ("scores", nn.Sequential(nn.Linear(75, 8), nn.ReLU(), nn.Linear(8, 7)).double()),
+        ("scores", Scaled(75, 7).double()),
+        ("dropout", nn.Identity()),
+        ("dropout", nn.LayerNorm(4).double()),
+    ],
+)
+def test_a_head_with_other_parts_is_left_to_torch(name: str, module: nn.Module) -> None:
+    model, batch = model_of(), DATA.batch(CHOSEN)
+    setattr(model.head, name, module)
+    expected = model(batch)
+    with torch.no_grad():
+        torch.testing.assert_close(model(batch), expected.detach())
+    with FlatParameters(model, model.arrangements()).in_charge(), threads(1):
+        assert model.add_gradients(batch, DATA.targets[CHOSEN].astype(np.int64)) is None
+
+
+def test_what_torch_would_call_an_error_is_left_to_it() -> None:
+    model, batch, classes = model_of(), DATA.batch(CHOSEN), DATA.targets[CHOSEN].astype(np.int64)
+    with FlatParameters(model, model.arrangements()).in_charge(), threads(1):
+        for wrong in (-1, 7):
+            assert model.add_gradients(batch, np.where(np.arange(30) == 5, wrong, classes)) is None
+    model.head = PairClassifier(in_size=8, classes=7).double()  # the states have 4 entries
+    with FlatParameters(model, model.arrangements()).in_charge(), threads(1):
+        assert model.add_gradients(batch, classes) is None
+
+
+def test_a_layout_follows_its_parameters() -> None:
+    head = PairClassifier(in_size=3, classes=2)
+    comparison_layout(head)
+    head.scores.weight, head.scores.bias = nn.Parameter(torch.zeros(5, 75)), nn.Parameter(torch.zeros(5))
+    layout = comparison_layout(head)
+    assert layout is not None and layout.sets[-1][1] == 5
+
+
+def test_a_tensor_that_cell_and_head_share_stays_one() -> None:
+    torch.manual_seed(0)
+    cells = {name: TreeRNN("full", state_size=3, arity=arity) for name, arity in (("and", 2), ("or", 2), ("not", 1))}
+    labels = OneHot(name for name in DATA.forest.vocabulary if name not in cells)
+    cell = PerLabel(cells, leaf=LeafRNN(label_size=labels.size, state_size=3))
+    head = PairClassifier(in_size=3, classes=7, hidden_size=3)
+    assert isinstance(cells["and"].transition, Full)
+    head.comparison = cells["and"].transition
+    model, batch = TreeModel(TreeEncoder(cell, labels), head).double(), DATA.batch(CHOSEN)
+    plain = copy.deepcopy(model)
+    plain.encoder.backend = "torch"
+    for each in (model, plain):
+        flat = FlatParameters(each, each.arrangements())
+        torch.autograd.backward(nn.functional.cross_entropy(each(batch), DATA.target(CHOSEN)))
+        twice = sum(parameter.numel() for parameter in each.parameters()) + cells["and"].transition.tensor.numel()
+        assert len(flat.values) < twice
+    for one, other in zip(model.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad, rtol=1e-9, atol=1e-11)

@@ -11,7 +11,7 @@ from treefold.kernels.calls import translate
 from treefold.kernels.comparisons import comparison_arrangement
 from treefold.kernels.dispatch import arrangement_of, fold_up_fused, is_worth_it, kernels_first, parts_of, why_not
 from treefold.kernels.gradients import Measured, fused_answers, fused_gradients
-from treefold.kernels.perceptrons import perceptron, perceptron_arrangement
+from treefold.kernels.perceptrons import is_heard, perceptron, perceptron_arrangement
 from treefold.kernels.scores import PairScores, Scores, TreeScores
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "fold_up_fused",
     "fused_answers",
     "fused_gradients",
+    "is_heard",
     "is_worth_it",
     "kernels_first",
     "parts_of",

@@ -10,12 +10,13 @@ from typing import Final
 import numpy as np
 from torch import nn
 
+from treefold.aggregators import Full
 from treefold.flat import Arrangement
 from treefold.kernels.compiled import planner
 from treefold.kernels.cores import outer, outer_backward
 from treefold.kernels.layout import Entry, Layout
 from treefold.kernels.linear import affine, affine_inputs_backward, affine_weights_backward, copy
-from treefold.kernels.perceptrons import add_linear, matrix_at
+from treefold.kernels.perceptrons import add_linear, is_heard, matrix_at, still_fits
 from treefold.kernels.tables import Floats, Ints
 
 # Axes:  P pairs · U units · S memory size · C state size · Q = (C+1)² products of entries · H compared entries · K classes
@@ -99,14 +100,14 @@ def comparison_layout(head: nn.Module) -> Layout | None:
     None where there is something else, or something listens.
     """
     comparison, scores = head.comparison, head.scores
-    assert isinstance(comparison, nn.Module) and isinstance(scores, nn.Linear)
-    tensor = comparison._parameters.get("tensor")
-    if tensor is None or scores.bias is None:
+    if type(comparison) is not Full or type(scores) is not nn.Linear or is_heard(comparison) or is_heard(scores):
         return None
-    if any(each._forward_hooks or each._forward_pre_hooks or each._backward_hooks for each in (comparison, scores)):
+    tensor = comparison._parameters.get("tensor")
+    if tensor is None or tensor.dim() != 3 or scores.bias is None:
         return None
     known = _layouts.get(head)
-    if known is None or known.entries[0].module is not comparison or known.entries[-1].module is not scores:
+    same = known is not None and known.entries[0].module is comparison and known.entries[-1].module is scores
+    if known is None or not same or not still_fits(known):
         side, _, entries = tensor.shape
         known = _layouts[head] = Layout(gates=0, state_size=side - 1)
         start = known.take(tensor.numel())

@@ -21,7 +21,7 @@ from treefold.kernels.dispatch import (
     weights_now,
 )
 from treefold.kernels.scores import Scores
-from treefold.kernels.tables import Floats, Ints, Weights
+from treefold.kernels.tables import WIDTH, Floats, Ints, Weights
 
 # Axes:  N nodes · B trees · n trees of a part · K classes
 
@@ -50,8 +50,10 @@ def fused_gradients(
     otherwise.
     """
     layout, head = known_layout(cell), scores.layout
-    if head is None or vectors.requires_grad:
+    if head is None or not scores.suits(layout) or vectors.requires_grad:
         return None
+    if classes.min() < 0 or classes.max() >= head.sets[-1][WIDTH] or len(batch) != scores.trees * len(classes):
+        return None  # torch says what is wrong
     home = in_charge_of(head.parameters[0])
     if home is None:
         return None
@@ -61,8 +63,6 @@ def fused_gradients(
     values, gradient = home.values.detach().numpy(), home.gradient.numpy()
     weights, on_top = Weights(values[place], *layout.tables), Weights(values[head_place], *head.tables)
     calls = part_calls(layout, batch, operators, rows, vectors, weights, share=share)
-    if not scores.takes_runs and (len(calls) > 1 or len(batch) != 2 * len(classes)):
-        return None
     labels: Floats = calls[0].labels
     # The first part adds to the gradient itself; the others' are added in their order, so that the sum is the same every time.
     whole = [gradient, *(np.zeros_like(gradient) for _ in calls[1:])]
@@ -92,7 +92,7 @@ def fused_answers(
 ) -> Tensor | None:
     """Return the scores at the roots, (B, K), without gradients; None where several threads do not pay, or cannot be."""
     layout, head = known_layout(cell), scores.layout
-    if head is None or not scores.takes_runs:
+    if head is None or not scores.suits(layout):
         return None
     weights = weights_now(layout, settled=not cell.training)
     on_top = weights_now(head, settled=not head.entries[0].module.training)

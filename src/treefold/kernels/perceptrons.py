@@ -148,10 +148,10 @@ _layouts: "weakref.WeakKeyDictionary[nn.Sequential, tuple[list[nn.Module], Layou
 def layers_layout(layers: nn.Sequential) -> Layout | None:
     """Lay out the layers, once for as long as they are the same; None where they are others than linear ones and ReLU."""
     modules = list(layers._modules.values())
-    if any(module._forward_hooks or module._forward_pre_hooks or module._backward_hooks for module in modules):
+    if any(map(is_heard, modules)):
         return None
     known = _layouts.get(layers)
-    if known is None or known[0] != modules:
+    if known is None or known[0] != modules or (known[1] is not None and not still_fits(known[1])):
         known = _layouts[layers] = modules, _laid_out(modules)
     return known[1]
 
@@ -170,9 +170,21 @@ def _laid_out(modules: list[nn.Module]) -> Layout | None:
     return layout
 
 
+def is_heard(module: nn.Module) -> bool:
+    """Say whether something wants to know what goes through a module."""
+    return bool(
+        module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
+    )
+
+
+def still_fits(layout: Layout) -> bool:
+    """Say whether the parameters have the shapes that they had when they were laid out."""
+    return all(each.shape == entry.sizes for each, entry in zip(layout.parameters, layout.entries, strict=True))
+
+
 def add_linear(layout: Layout, linear: nn.Linear) -> None:
     """Add a linear layer to a layout: a line for each input, and the biases behind."""
-    size, width = linear.in_features, linear.out_features
+    width, size = linear.weight.shape
     start = layout.take((size + 1) * width)
     layout.sets.append([start, width, size])
     layout.entries.append(Entry(linear, "weight", start, (width, size), (1, width)))

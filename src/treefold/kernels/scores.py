@@ -8,21 +8,29 @@ from torch import nn
 from treefold.kernels.comparisons import comparison_backward, comparison_forward, comparison_layout
 from treefold.kernels.layout import Layout
 from treefold.kernels.perceptrons import layers_layout, perceptron_backward, perceptron_forward
-from treefold.kernels.tables import Floats, Ints, Weights
+from treefold.kernels.tables import PART, Floats, Ints, Weights
 
 # Axes:  U units · S memory size · n roots · m trees or pairs · K classes
-_MOST: Final = (
-    25_000_000  # products of a batch from which the matrix products of torch are faster than its calls are slow
-)
+_MOST: Final = 25_000_000
+"""Multiply-adds of all pairs above which the matrix products of torch are faster than its calls are slow."""
 
 
 class Scores(abc.ABC):
     """A head whose parameters stand as its layout says: `forward` is what it computes, `backward` adds all its gradients."""
 
-    takes_runs: bool
-    """Whether a run of a batch's trees can be scored without the others."""
+    trees: int
+    """How many trees a row of scores is for; where it is more than one, they cannot be shared out among threads."""
     layout: Layout | None
     """None where the head has something that the kernels do not know, or where torch is faster."""
+
+    @property
+    @abc.abstractmethod
+    def in_size(self) -> int:
+        """The size of the states that are scored."""
+
+    def suits(self, cell: Layout) -> bool:
+        """Say whether the states are those of a cell; else torch says what is wrong."""
+        return self.layout is not None and self.in_size == cell.state_size
 
     @abc.abstractmethod
     def forward(self, weights: Weights, memory: Floats, roots: Ints) -> tuple[list[Floats], Floats]:
@@ -46,10 +54,15 @@ class Scores(abc.ABC):
 class TreeScores(Scores):
     """Linear layers with ReLU between, one row of scores for each root."""
 
-    takes_runs = True
+    trees = 1
 
     def __init__(self, layers: nn.Sequential) -> None:
         self.layout = layers_layout(layers)
+
+    @property
+    def in_size(self) -> int:
+        """The inputs of the first layer."""
+        return 0 if self.layout is None else self.layout.sets[0][PART]
 
     def forward(self, weights: Weights, memory: Floats, roots: Ints) -> tuple[list[Floats], Floats]:
         """Run the layers."""
@@ -74,11 +87,16 @@ class TreeScores(Scores):
 class PairScores(Scores):
     """A tensor that compares two roots, leaky ReLU, a linear layer; the roots are those of left trees, then of right ones."""
 
-    takes_runs = False
+    trees = 2
 
     def __init__(self, head: nn.Module, pairs: int) -> None:
         layout = comparison_layout(head)
         self.layout = layout if layout is not None and pairs * layout.size <= _MOST else None
+
+    @property
+    def in_size(self) -> int:
+        """The entries of a root that the tensor takes, but for the one that is always one."""
+        return 0 if self.layout is None else self.layout.state_size
 
     def forward(self, weights: Weights, memory: Floats, roots: Ints) -> tuple[list[Floats], Floats]:
         """Compare."""
