@@ -1,4 +1,7 @@
-"""The affine loops against numpy, for every number of rows and inputs that a loop leaves over, and for narrow and wide maps."""
+"""The affine loops against numpy, for every number of rows and inputs that a loop leaves over, and for narrow, wide and
+large maps."""
+
+import itertools
 
 import numpy as np
 import pytest
@@ -20,14 +23,16 @@ def _all_three(
     affine(out, column, start, len(rows), inputs, column, rows, weights)
 
 
-@pytest.mark.parametrize("width", [1, 7, 56, 300])
-@pytest.mark.parametrize("size", [1, 4, 7])
-@pytest.mark.parametrize("count", range(8))
+@pytest.mark.parametrize(
+    ("size", "width"),
+    [*itertools.product([1, 4, 7], [1, 7, 56, 300]), (90, 24), (91, 29), (85, 56), (9, 300), (24, 260)],
+)
+@pytest.mark.parametrize("count", range(10))
 def test_all_three_are_the_products_of_matrices(count: int, size: int, width: int) -> None:
     random = np.random.default_rng(count)
-    rows, chosen = random.permutation(9)[:count], random.permutation(count)
+    rows, chosen = random.permutation(11)[:count], random.permutation(count)
     weights, d_weights = random.normal(size=(2, size + 1, width))
-    inputs, d_inputs = random.normal(size=(2, 9, size + COLUMN))
+    inputs, d_inputs = random.normal(size=(2, 11, size + COLUMN))
     delta = random.normal(size=(count, width + COLUMN))
     out, d_inputs_after, d_weights_after = delta.copy(), d_inputs.copy(), d_weights.copy()
 

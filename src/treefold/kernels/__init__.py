@@ -1,10 +1,10 @@
 """Fused CPU execution of the upward pass: a whole batch in one compiled call, forward and backward.
 
-`compiled` knows numba · `tables` names what the kernels are handed · `layout` puts a cell's parameters into one flat array ·
-`units` finds equal subtrees, `plan` the order of the work · `linear`, `chains`, `cores`, `symmetric` are the mathematics ·
-`passes` is the loop over a batch · `dispatch` decides, and is what autograd sees · `perceptrons` and `comparisons` are heads,
-`scores` what they have in common · `gradients` is a training step without autograd · `ahead` compiles on two cores ·
-`optimisers` are steps over a flat tensor.
+`compiled` and `vectors` know numba · `tables` names what the kernels are handed · `layout` puts a cell's parameters into one flat
+array · `units` finds equal subtrees, `turns` and `plan` the order of the work · `blocks`, `linear`, `chains`, `cores` and
+`symmetric` are the mathematics · `passes` is the loop over a batch · `dispatch` decides, and is what autograd sees ·
+`perceptrons` and `comparisons` are heads, `scores` what they have in common · `gradients` is a training step without autograd ·
+`ahead` compiles on two cores · `optimisers` are steps over a flat tensor.
 """
 
 from treefold.kernels.calls import translate

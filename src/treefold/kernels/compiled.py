@@ -1,4 +1,4 @@
-"""Compilation of the kernels: the only place that knows numba.
+"""Compilation of the kernels: with `vectors`, the only place that knows numba.
 
 Numba compiles a function anew for each constant among its arguments. Where kernels would pass a plain 0, they pass
 ``int(np.int64(0))``, which is none.

@@ -3,7 +3,8 @@ r"""The dense core of `Full` and `Tucker`, restricted to the slots that have a c
 .. math:: z(k) = \sum_{j} r(j) \sum_{i} l(i)\, T(i, j, k)
 
 with the outer products l and r of the left and the right half of the homogeneous inputs. An absent child's vector is [0; 1],
-so that only the last entry of its mode counts: the core without the other entries is a smaller one, with a mode less. It is
+so that only the last entry of its mode counts: the core without the other entries is a smaller one, with a mode less. The last
+slot's mode is the slowest, so that the smaller core is a piece of the core where the last children are absent. Otherwise it is
 copied together once for all units of a batch that have children in the same slots.
 """
 
@@ -77,7 +78,7 @@ def core_of(weights: Weights, group: Ints, values: Floats, restricted: Floats, g
     operator = weights.operators[group[OPERATOR]]
     size = group[ROW_COUNT] * operator[RANK]
     if group[ROWS] < 0:
-        start = operator[CORE] + gate * operator[CORE_SIZE]
+        start = operator[CORE] + gate * operator[CORE_SIZE] + group[RESTRICTED]
         return values[start : start + size]
     start = group[RESTRICTED] + gate * size
     return restricted[start : start + size]
@@ -87,7 +88,7 @@ def core_of(weights: Weights, group: Ints, values: Floats, restricted: Floats, g
 def gather_inputs(
     weights: Weights, plan: Plan, states: States, labels: Floats, scratch: Scratch, unit: int, operator: Ints, gate: int
 ) -> int:
-    """Copy the inputs of a unit's core into scratch, the label first; return how many there are."""
+    """Copy the inputs of a unit's core into scratch, the label first, then the last child; return how many there are."""
     rank, modes = operator[RANK], 0
     if operator[LABEL] > 0:
         scratch.sizes[0] = operator[LABEL] if operator[FORM] == FULL else rank
@@ -97,7 +98,7 @@ def gather_inputs(
             else:
                 scratch.vectors[0, i] = states.label[plan.label_of[unit], gate * rank + i]
         modes = 1
-    for t in range(plan.children[unit], plan.children[unit + 1]):
+    for t in range(plan.children[unit + 1] - 1, plan.children[unit] - 1, -1):
         scratch.sizes[modes] = rank
         if operator[FORM] == FULL:
             copy(states.memory[plan.child_unit[t], :rank], scratch.vectors[modes])
@@ -118,7 +119,7 @@ def scatter_inputs(plan: Plan, gradients: Gradients, scratch: Scratch, unit: int
             else:
                 gradients.label[plan.label_of[unit], gate * rank + i] += scratch.d_vectors[0, i]
         modes = 1
-    for t in range(plan.children[unit], plan.children[unit + 1]):
+    for t in range(plan.children[unit + 1] - 1, plan.children[unit] - 1, -1):
         for i in range(rank):
             if operator[FORM] == FULL:
                 gradients.memory[plan.child_unit[t], i] += scratch.d_vectors[modes, i]

@@ -288,6 +288,12 @@ def _add_gate(layout: Layout, aggregator: Aggregator, row: list[int], gate: int)
     def add_flat(module: nn.Module, name: str) -> None:
         layout.entries.append(Entry(module, name, core, *_contiguous(getattr(module, name))))
 
+    def add_tensor(full: Full) -> None:
+        sizes, strides = _contiguous(full.tensor)
+        if not full.shared:  # the last slot slowest, so that what counts without the last children stands together
+            strides = (*strides[: -full.arity - 1], *strides[-full.arity - 1 : -1][::-1], 1)
+        layout.entries.append(Entry(full, "tensor", core, sizes, strides))
+
     match aggregator:
         case Sum():
             _add_slots(layout, aggregator, "slot_weights", row, column=gate * size)
@@ -295,7 +301,7 @@ def _add_gate(layout: Layout, aggregator: Aggregator, row: list[int], gate: int)
             add_flat(aggregator, "bias")
             return
         case Full():
-            add_flat(aggregator, "tensor")
+            add_tensor(aggregator)
             return
         case Canonical():
             _add_slots(layout, aggregator, "slot_factors", row, column=gate * rank)
@@ -317,7 +323,7 @@ def _add_gate(layout: Layout, aggregator: Aggregator, row: list[int], gate: int)
         case Tucker():
             _add_slots(layout, aggregator, "slot_factors", row, column=gate * rank)
             _add_label(layout, aggregator, "label_factor", row, gate * rank)
-            add_flat(aggregator.core, "tensor")
+            add_tensor(aggregator.core)
     output = row[tables.OUTPUT] + gate * (rank + 1) * size
     layout.entries.append(Entry(aggregator, "output", output, (rank, size), (size, 1)))
 

@@ -5,6 +5,7 @@ from typing import Final
 
 import numpy as np
 
+from treefold.kernels.blocks import add_affine, add_inputs_gradient, add_weights_gradient, blocks_pay
 from treefold.kernels.compiled import inner
 from treefold.kernels.tables import TANH, Floats, Ints
 
@@ -37,6 +38,11 @@ def affine(
     """Set ``out[e] = inputs[rows[e]] @ weights[:-1] + weights[-1]`` for e from start to stop."""
     size, width = weights.shape[0] - 1, weights.shape[1]
     bias = weights[size]
+    if blocks_pay(stop - start, size, width):
+        for e in range(start, stop):
+            copy(bias, out[e, out_column : out_column + width])
+        add_affine(out, out_column, start, stop, inputs, in_column, rows, weights)
+        return
     e = start
     # Two rows and four inputs at once: the weights are read once for two rows, the rows written once for four inputs.
     while e + 2 <= stop:
@@ -83,6 +89,9 @@ def affine_inputs_backward(
     delta: Floats, out_column: int, start: int, stop: int, d_inputs: Floats, in_column: int, rows: Ints, weights: Floats
 ) -> None:
     """Add the gradients of the inputs of `affine` for the outputs' gradients ``delta``."""
+    if blocks_pay(stop - start, weights.shape[0] - 1, weights.shape[1]):
+        add_inputs_gradient(delta, out_column, start, stop, d_inputs, in_column, rows, weights)
+        return
     if weights.shape[1] > _WIDE:
         wide_inputs_backward(delta, out_column, start, stop, d_inputs, in_column, rows, weights)
         return
@@ -202,6 +211,14 @@ def affine_weights_backward(
 ) -> None:
     """Add the gradient of the weights of `affine` for the outputs' gradients ``delta[e]``, e of all that are chosen."""
     size, width = d_weights.shape[0] - 1, d_weights.shape[1]
+    if blocks_pay(len(chosen), size, width):
+        add_weights_gradient(delta, out_column, chosen, inputs, in_column, rows, d_weights)
+        g = d_weights[size]
+        for index in range(len(chosen)):
+            d0 = delta[chosen[index], out_column : out_column + width]
+            for p in range(width):
+                g[p] += d0[p]
+        return
     index = 0
     # Four rows at once, so that the gradient is read and written once for all of them.
     while index + 4 <= len(chosen):

@@ -34,6 +34,7 @@ from treefold.kernels.tables import (
     Plan,
     Tables,
 )
+from treefold.kernels.turns import is_large, take_turns
 from treefold.kernels.units import children_of, find_units
 
 # Axes:  N nodes · U units · T children of units · E edges
@@ -105,6 +106,9 @@ def describe_group(
         group[LEFT], group[RIGHT] = split_modes(labels, mode, present, rank)
     if present == arity:
         return used, restricted
+    if bits == (1 << present) - 1 and not operator[SHARED] and not labels:
+        group[RESTRICTED] = (mode**arity - mode**present) * rank
+        return used, restricted
     if operator[SHARED]:
         order = tables.orders[operator[SYMMETRIC] + present]
         total = tables.orders[operator[SYMMETRIC] + arity][MULTISETS]
@@ -113,16 +117,16 @@ def describe_group(
                 core_rows[used] = entry * total + tables.padded[order[FIRST_ROW] + multiset]
                 used += 1
     else:
-        # The rows of the core, mode after mode; an absent child leaves the last entry of its mode only.
+        # The rows of the core, mode after mode, the last slot first; an absent child leaves the last entry of its mode only.
         core_rows[used] = 0
         filled = 1
-        for place in range(-1, arity):
-            stride = mode ** (arity - 1 - place)
-            if place >= 0 and not (bits >> place) & 1:
+        for place in range(arity, -1, -1):
+            stride = mode**place
+            if place < arity and not (bits >> place) & 1:
                 for entry in range(filled):
                     core_rows[start + entry] += (mode - 1) * stride
                 continue
-            size = mode if place >= 0 else max(labels, 1)
+            size = mode if place < arity else max(labels, 1)
             for entry in range(filled - 1, -1, -1):
                 base = core_rows[start + entry]
                 for index in range(size):
@@ -134,15 +138,15 @@ def describe_group(
 
 
 @allocating
-def make_steps(height: Ints, group: Ints, edge_unit: Ints, edge_set: Ints) -> Ints:
-    """Join the runs of units and of edges by height: first the units of a height, then the edges that leave them."""
-    steps = np.empty((len(height) + len(edge_unit), 4), np.int64)
+def make_steps(turn: Ints, group: Ints, edge_unit: Ints, edge_set: Ints) -> Ints:
+    """Join the runs of units and of edges by turn: first the units of a turn, then the edges that leave them."""
+    steps = np.empty((len(turn) + len(edge_unit), 4), np.int64)
     count = unit = edge = 0
-    while unit < len(height):
-        now = height[unit]
-        while unit < len(height) and height[unit] == now:
+    while unit < len(turn):
+        now = turn[unit]
+        while unit < len(turn) and turn[unit] == now:
             first = unit
-            while unit < len(height) and height[unit] == now and group[unit] == group[first]:
+            while unit < len(turn) and turn[unit] == now and group[unit] == group[first]:
                 unit += 1
             steps[count, IS_EDGES], steps[count, FROM], steps[count, TO], steps[count, KEY] = (
                 0,
@@ -151,9 +155,9 @@ def make_steps(height: Ints, group: Ints, edge_unit: Ints, edge_set: Ints) -> In
                 group[first],
             )
             count += 1
-        while edge < len(edge_unit) and height[edge_unit[edge]] == now:
+        while edge < len(edge_unit) and turn[edge_unit[edge]] == now:
             first = edge
-            while edge < len(edge_unit) and height[edge_unit[edge]] == now and edge_set[edge] == edge_set[first]:
+            while edge < len(edge_unit) and turn[edge_unit[edge]] == now and edge_set[edge] == edge_set[first]:
                 edge += 1
             steps[count, IS_EDGES], steps[count, FROM], steps[count, TO] = 1, first, edge
             steps[count, KEY] = edge_set[first]
@@ -201,7 +205,7 @@ def make_plan(parents: Ints, slots: Ints, first: int, operator: Ints, row: Ints,
     units, count = len(first_node), len(operator)
     operators, sets = tables.operators, tables.sets
 
-    # Groups of units, and the order of units by height and group.
+    # Groups of units, and the order of units by turn and group.
     table = table_for(units)
     group_at = np.full(len(table), -1)
     groups = np.zeros((units, GROUP_COLUMNS), np.int64)
@@ -233,8 +237,22 @@ def make_plan(parents: Ints, slots: Ints, first: int, operator: Ints, row: Ints,
     for index in range(group_count):
         used, restricted = describe_group(tables, groups[index], groups[index, MASK], core_rows, used, restricted)
 
+    large = np.zeros(group_count, np.int64)
+    for index in range(group_count):
+        large[index] = is_large(tables, groups[index])
+    turn = height
+    if large.any():
+        unit_children, below = np.zeros(units + 1, np.int64), np.empty(children_count, np.int64)
+        filled = 0
+        for unit in range(units):
+            for child in listed[starts[first_node[unit]] : starts[first_node[unit] + 1]]:
+                below[filled] = unit_of[child]
+                filled += 1
+            unit_children[unit + 1] = filled
+        turn = take_turns(unit_children, below, group_of, large)
+
     by_group = sorted_by(group_of, group_count)
-    order = by_group[sorted_by(height[by_group], height.max() + 1)]  # by height, and by group at each
+    order = by_group[sorted_by(turn[by_group], turn.max() + 1)]  # by turn, and by group at each
     position = np.empty(units, np.int64)
     position[order] = np.arange(units)
     for node in range(count):
@@ -280,9 +298,9 @@ def make_plan(parents: Ints, slots: Ints, first: int, operator: Ints, row: Ints,
             t += 1
         children[new + 1] = t
     edge_unit, edge_set = edge_unit[:edges], edge_set[:edges]
-    heights = height[order]
+    turns = turn[order]
     edge_order = sorted_by(edge_set, len(sets))
-    edge_order = edge_order[sorted_by(heights[edge_unit[edge_order]], heights[-1] + 1)]
+    edge_order = edge_order[sorted_by(turns[edge_unit[edge_order]], turns[-1] + 1)]
     edge_position = np.empty(edges, np.int64)
     edge_position[edge_order] = np.arange(edges)
     for child in range(children_count):
@@ -309,7 +327,7 @@ def make_plan(parents: Ints, slots: Ints, first: int, operator: Ints, row: Ints,
         child_slot,
         edge_at_child,
         edge_unit,
-        make_steps(heights, groups_in_order, edge_unit, edge_set),
+        make_steps(turns, groups_in_order, edge_unit, edge_set),
         groups,
         core_rows[:used],
         label_row[:labels][label_order],

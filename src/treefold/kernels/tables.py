@@ -60,9 +60,11 @@ MASK: Final = (
 PRESENT: Final = 2
 LEFT: Final = 3  # entries of the left half of the core's modes, and of the right
 RIGHT: Final = 4
-ROWS: Final = 5  # where the core's rows begin in `Plan.core_rows`, -1 where the core is used as it is
+ROWS: Final = 5  # where the core's rows begin in `Plan.core_rows`, -1 where they stand together at the core's end
 ROW_COUNT: Final = 6
-RESTRICTED: Final = 7  # where the first gate's restricted core begins
+RESTRICTED: Final = (
+    7  # where the first gate's restricted core begins, or how much of each gate's core is left out before
+)
 GROUP_COLUMNS: Final = 8
 
 # Entries of `Layout.widths`: the greatest numbers of images of a child, of images of a label, and the greatest rank before Q.
