@@ -1,8 +1,8 @@
 """Affine maps of several rows by large matrices: blocks of sums that stay in registers, lines of weights that stay near.
 
 A block is four rows by three vectors: twelve sums, for which seven vectors are read. Rows that are missing at the end are the
-last one again, which stores the same twice. Outputs that fill no vector are the end of one that reaches back into the others;
-it starts from what was there before them, and so stores the same too.
+last one again, which stores the same twice. Outputs that fill no vector are the end of one that reaches back into the others,
+for which it has zeros.
 """
 
 from typing import Final
@@ -80,13 +80,6 @@ def add_affine(
             y2, y3 = e2 * apart + out_column, e3 * apart + out_column
             x0, x1 = entry(rows, e0) * in_apart + in_column, entry(rows, e1) * in_apart + in_column
             x2, x3 = entry(rows, e2) * in_apart + in_column, entry(rows, e3) * in_apart + in_column
-            end = width - LANES
-            t0, t1, t2, t3 = load(out, y0 + end), load(out, y1 + end), load(out, y2 + end), load(out, y3 + end)
-            if width % LANES:
-                for i in range(first, last):
-                    u = load(weights, i * width + end)
-                    t0, t1 = add_scaled(t0, entry(inputs, x0 + i), u), add_scaled(t1, entry(inputs, x1 + i), u)
-                    t2, t3 = add_scaled(t2, entry(inputs, x2 + i), u), add_scaled(t3, entry(inputs, x3 + i), u)
             p = 0
             while p + 3 * LANES <= width:
                 q, r = p + LANES, p + 2 * LANES
@@ -110,16 +103,16 @@ def add_affine(
                 store_three(out, y2 + p, a2, b2, c2)
                 store_three(out, y3 + p, a3, b3, c3)
                 p += 3 * LANES
-            while p + LANES <= width:
-                a0, a1, a2, a3 = load(out, y0 + p), load(out, y1 + p), load(out, y2 + p), load(out, y3 + p)
+            while p < width:
+                place, new = min(p, width - LANES), min(LANES, width - p)
+                a0, a1 = load(out, y0 + place), load(out, y1 + place)
+                a2, a3 = load(out, y2 + place), load(out, y3 + place)
                 for i in range(first, last):
-                    u = load(weights, i * width + p)
+                    u = last_of(load(weights, i * width + place), new)
                     a0, a1 = add_scaled(a0, entry(inputs, x0 + i), u), add_scaled(a1, entry(inputs, x1 + i), u)
                     a2, a3 = add_scaled(a2, entry(inputs, x2 + i), u), add_scaled(a3, entry(inputs, x3 + i), u)
-                store_four(out, y0 + p, y1 + p, y2 + p, y3 + p, a0, a1, a2, a3)
+                store_four(out, y0 + place, y1 + place, y2 + place, y3 + place, a0, a1, a2, a3)
                 p += LANES
-            if p < width:
-                store_four(out, y0 + end, y1 + end, y2 + end, y3 + end, t0, t1, t2, t3)
 
 
 @inner
@@ -128,19 +121,11 @@ def add_weights_gradient(
 ) -> None:
     """Add the gradient of ``weights[:-1]`` of `add_affine` for the outputs' gradients ``delta[e]``, e of all that are chosen."""
     size, width = d_weights.shape[0] - 1, d_weights.shape[1]
-    count, apart, in_apart, end = len(chosen), delta.shape[1], inputs.shape[1], width - LANES
+    count, apart, in_apart = len(chosen), delta.shape[1], inputs.shape[1]
     for begin in range(0, size, 4):
         i1, i2, i3 = min(begin + 1, size - 1), min(begin + 2, size - 1), min(begin + 3, size - 1)
         g0, g1, g2, g3 = begin * width, i1 * width, i2 * width, i3 * width
         x0, x1, x2, x3 = in_column + begin, in_column + i1, in_column + i2, in_column + i3
-        t0, t1 = load(d_weights, g0 + end), load(d_weights, g1 + end)
-        t2, t3 = load(d_weights, g2 + end), load(d_weights, g3 + end)
-        if width % LANES:
-            for index in range(count):
-                e = entry(chosen, index)
-                u, x = load(delta, e * apart + out_column + end), entry(rows, e) * in_apart
-                t0, t1 = add_scaled(t0, entry(inputs, x + x0), u), add_scaled(t1, entry(inputs, x + x1), u)
-                t2, t3 = add_scaled(t2, entry(inputs, x + x2), u), add_scaled(t3, entry(inputs, x + x3), u)
         p = 0
         while p + 3 * LANES <= width:
             q, r = p + LANES, p + 2 * LANES
@@ -165,18 +150,17 @@ def add_weights_gradient(
             store_three(d_weights, g2 + p, a2, b2, c2)
             store_three(d_weights, g3 + p, a3, b3, c3)
             p += 3 * LANES
-        while p + LANES <= width:
-            a0, a1 = load(d_weights, g0 + p), load(d_weights, g1 + p)
-            a2, a3 = load(d_weights, g2 + p), load(d_weights, g3 + p)
+        while p < width:
+            place, new = min(p, width - LANES), min(LANES, width - p)
+            a0, a1 = load(d_weights, g0 + place), load(d_weights, g1 + place)
+            a2, a3 = load(d_weights, g2 + place), load(d_weights, g3 + place)
             for index in range(count):
                 e = entry(chosen, index)
-                u, x = load(delta, e * apart + out_column + p), entry(rows, e) * in_apart
+                u, x = last_of(load(delta, e * apart + out_column + place), new), entry(rows, e) * in_apart
                 a0, a1 = add_scaled(a0, entry(inputs, x + x0), u), add_scaled(a1, entry(inputs, x + x1), u)
                 a2, a3 = add_scaled(a2, entry(inputs, x + x2), u), add_scaled(a3, entry(inputs, x + x3), u)
-            store_four(d_weights, g0 + p, g1 + p, g2 + p, g3 + p, a0, a1, a2, a3)
+            store_four(d_weights, g0 + place, g1 + place, g2 + place, g3 + place, a0, a1, a2, a3)
             p += LANES
-        if p < width:
-            store_four(d_weights, g0 + end, g1 + end, g2 + end, g3 + end, t0, t1, t2, t3)
 
 
 @inner

@@ -237,16 +237,17 @@ def make_plan(parents: Ints, slots: Ints, first: int, operator: Ints, row: Ints,
     for index in range(group_count):
         used, restricted = describe_group(tables, groups[index], groups[index, MASK], core_rows, used, restricted)
 
-    large = np.zeros(group_count, np.int64)
+    large, any_large = np.zeros(group_count, np.int64), False
     for index in range(group_count):
-        large[index] = is_large(tables, groups[index])
+        if is_large(tables, groups[index]):
+            large[index], any_large = 1, True
     turn = height
-    if large.any():
+    if any_large:
         unit_children, below = np.zeros(units + 1, np.int64), np.empty(children_count, np.int64)
         filled = 0
         for unit in range(units):
-            for child in listed[starts[first_node[unit]] : starts[first_node[unit] + 1]]:
-                below[filled] = unit_of[child]
+            for place in range(starts[first_node[unit]], starts[first_node[unit] + 1]):
+                below[filled] = unit_of[listed[place]]
                 filled += 1
             unit_children[unit + 1] = filled
         turn = take_turns(unit_children, below, group_of, large)

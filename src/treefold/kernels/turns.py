@@ -27,29 +27,35 @@ def take_turns(children: Ints, child_unit: Ints, group_of: Ints, large: Ints) ->
     ``children`` (U+1,) says where a unit's children start in ``child_unit`` (T,); ``large`` is 1 for large groups.
     """
     units = len(group_of)
-    starts = np.zeros(units + 1, np.int64)
-    for unit in child_unit:
-        starts[unit + 1] += 1
+    # Plain loops throughout: what numpy does with whole arrays takes longer to compile.
+    starts, missing = np.zeros(units + 1, np.int64), np.empty(units, np.int64)
+    for index in range(len(child_unit)):
+        starts[child_unit[index] + 1] += 1
+    filled = np.empty(units, np.int64)
     for unit in range(units):
+        filled[unit] = starts[unit]
         starts[unit + 1] += starts[unit]
-    parents, filled = np.empty(len(child_unit), np.int64), starts[:units].copy()
+        missing[unit] = children[unit + 1] - children[unit]
+    parents = np.empty(len(child_unit), np.int64)
     for unit in range(units):
-        for child in child_unit[children[unit] : children[unit + 1]]:
+        for index in range(children[unit], children[unit + 1]):
+            child = child_unit[index]
             parents[filled[child]] = unit
             filled[child] += 1
-    missing = children[1:] - children[:-1]
-    # Units that can be computed: small ones in a list of their own, those of each large group in a linked list.
-    small, small_count = np.empty(units, np.int64), 0
-    first, ready, behind = np.full(len(large), -1), np.zeros(len(large), np.int64), np.full(units, -1)
-    turns, now, done = np.zeros(units, np.int64), 0, 0
-    chosen, chosen_count = np.empty(units, np.int64), 0
+    # Units that can be computed: of small groups in a list, of each large group behind its first one.
+    turns, small = np.empty(units, np.int64), np.empty(units, np.int64)
+    freed, behind = np.empty(units, np.int64), np.empty(units, np.int64)
+    small_count = freed_count = now = done = 0
+    first, ready = np.empty(len(large), np.int64), np.zeros(len(large), np.int64)
+    for group in range(len(large)):
+        first[group] = -1
     for unit in range(units):
         if missing[unit] == 0:
-            chosen[chosen_count] = unit
-            chosen_count += 1
+            freed[freed_count] = unit
+            freed_count += 1
     while True:
-        for index in range(chosen_count):  # they can be computed now
-            unit = chosen[index]
+        for index in range(freed_count):
+            unit = freed[index]
             group = group_of[unit]
             if large[group]:
                 behind[unit], first[group] = first[group], unit
@@ -59,20 +65,25 @@ def take_turns(children: Ints, child_unit: Ints, group_of: Ints, large: Ints) ->
                 small_count += 1
         if done == units:
             return turns
-        chosen_count = 0
         if small_count == 0:
-            unit = first[ready.argmax()]
-            first[group_of[unit]], ready[group_of[unit]] = -1, 0
+            most = 0
+            for group in range(len(large)):
+                most = group if ready[group] > ready[most] else most
+            unit = first[most]
+            first[most], ready[most] = -1, 0
             while unit >= 0:
                 small[small_count] = unit
                 small_count += 1
                 unit = behind[unit]
-        for unit in small[:small_count]:
+        freed_count = 0
+        for index in range(small_count):
+            unit = small[index]
             turns[unit] = now
             done += 1
-            for parent in parents[starts[unit] : starts[unit + 1]]:
+            for place in range(starts[unit], starts[unit + 1]):
+                parent = parents[place]
                 missing[parent] -= 1
                 if missing[parent] == 0:
-                    chosen[chosen_count] = parent
-                    chosen_count += 1
+                    freed[freed_count] = parent
+                    freed_count += 1
         now, small_count = now + 1, 0
