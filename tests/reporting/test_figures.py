@@ -107,3 +107,21 @@ def test_a_figure_says_when_it_mixes_data() -> None:
     other = result("g", "X", 5, 2, groups={}, curves={}, data={"examples": 9, "nodes": 9, "crc32": 9})
     assert "Caution: results on 2 different data sets" in figures(line, other)["g-time"].caption
     assert "Caution" not in figures(line)["g-time"].caption
+
+
+def test_a_line_joins_no_two_recipes(monkeypatch: pytest.MonkeyPatch) -> None:
+    from matplotlib.axes import Axes
+
+    lines: list[int] = []
+    errorbar = Axes.errorbar
+
+    def noted(axes: Axes, x: list[float], *arguments: Any, **options: Any) -> Any:
+        lines.append(len(x))
+        return errorbar(axes, x, *arguments, **options)
+
+    monkeypatch.setattr(Axes, "errorbar", noted)
+    plain = [result("listops", "Hosvd", 20, rank, groups={}, curves={}) for rank in (3, 5)]
+    annealed = result("beyond", "Hosvd", 20, 3, groups={}, curves={}, training={"schedule": "cosine"})
+    longer = result("listops", "Hosvd", 20, 7, groups={}, curves={}, training={"epochs": 9})
+    figures(*plain, annealed, longer)
+    assert sorted(lines[:3]) == [1, 1, 2]  # those of the first figure, validation against parameters

@@ -10,7 +10,7 @@ import numpy as np
 from treefold.reporting.paper_tables import Published
 from treefold.reporting.plotting import Images, Look, draw, inline, label
 from treefold.reporting.studies import Study, mean_curve, pooled
-from treefold.reporting.summary import Configuration, Spread, best, difference
+from treefold.reporting.summary import Configuration, Spread, best
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -256,7 +256,7 @@ def _points(configurations: Sequence[Configuration], value: Callable[[Configurat
 
 
 def _lines(study: Study, kind: str, value: Callable[[Configuration], Spread | None]) -> dict[str, list[_Point]]:
-    """Return what is joined by a line: a kind with the same other settings, of the Hosvd-LSTM what the paper joins."""
+    """Return what is joined by a line: a kind of a grid with the same other settings, of the Hosvd-LSTM what the paper joins."""
     parts: dict[str, list[Configuration]] = {}
     for each in study.of(kind):
         part = ""
@@ -264,7 +264,7 @@ def _lines(study: Study, kind: str, value: Callable[[Configuration], Spread | No
             ranks = study.paper.ranks.get(each.state_size, ())
             by_rank = study.paper.one_size_column and each.rank in ranks
             part = f"rank {ranks.index(each.rank)}" if by_rank and each.rank else f"size {each.state_size}"
-        parts.setdefault(f"{part} {difference(each, study.configurations)}", []).append(each)
+        parts.setdefault(f"{part} {each.grid} {each.recipe}", []).append(each)
     return {part: points for part, found in parts.items() if (points := _points(found, value))}
 
 
