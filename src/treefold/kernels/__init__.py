@@ -1,15 +1,16 @@
 """Fused CPU execution of the upward pass: a whole batch in one compiled call, forward and backward.
 
 `compiled` and `vectors` know numba · `tables` names what the kernels are handed · `layout` puts a cell's parameters into one flat
-array · `units` finds equal subtrees, `turns` and `plan` the order of the work · `blocks`, `linear`, `chains`, `cores` and
-`symmetric` are the mathematics · `passes` is the loop over a batch · `dispatch` decides, and is what autograd sees ·
-`perceptrons` and `comparisons` are heads, `scores` what they have in common · `gradients` is a training step without autograd ·
-`ahead` compiles on two cores · `optimisers` are steps over a flat tensor.
+array · `gathering` makes batches · `units` finds equal subtrees, `turns` and `plan` the order of the work · `blocks`, `linear`,
+`chains`, `cores` and `symmetric` are the mathematics · `passes` is the loop over a batch · `dispatch` decides, and is what
+autograd sees · `perceptrons` and `comparisons` are heads, `scores` what they have in common · `gradients` is a training step
+without autograd · `ahead` compiles on two cores · `optimisers` are steps over a flat tensor.
 """
 
 from treefold.kernels.calls import translate
 from treefold.kernels.comparisons import comparison_arrangement
 from treefold.kernels.dispatch import arrangement_of, fold_up_fused, is_worth_it, kernels_first, parts_of, why_not
+from treefold.kernels.gathering import gathered
 from treefold.kernels.gradients import Measured, fused_answers, fused_gradients
 from treefold.kernels.perceptrons import is_heard, perceptron, perceptron_arrangement
 from treefold.kernels.scores import PairScores, Scores, TreeScores
@@ -24,6 +25,7 @@ __all__ = [
     "fold_up_fused",
     "fused_answers",
     "fused_gradients",
+    "gathered",
     "is_heard",
     "is_worth_it",
     "kernels_first",

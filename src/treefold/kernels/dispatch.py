@@ -358,7 +358,7 @@ def _ends_of_parts(roots: Ints, parts: int) -> list[int]:
     """
     nodes = int(roots[-1]) + 1
     last = np.searchsorted(roots, [nodes * (part + 1) // parts - 1 for part in range(parts)], side="right") - 1
-    return [int(end) for end in np.unique(roots[np.maximum(last, 0)] + 1)]
+    return sorted({int(roots[max(tree, 0)]) + 1 for tree in last.tolist()})
 
 
 def each_part(run: Callable[[int], Result], parts: int) -> list[Result]:

@@ -70,9 +70,8 @@ def fused_gradients(
     def run(part: int) -> tuple[float, int]:
         call, d_values = calls[part], whole[part]
         plan, states = forward_for_once(call, kept=True)
-        roots = _roots_of(batch, call)
-        first = int(np.searchsorted(batch.roots, call.first))
-        own, roots = classes[first : first + len(roots)], plan.unit_of[roots - call.first]
+        trees = _trees_of(batch, call)
+        own, roots = classes[trees], plan.unit_of[batch.roots[trees] - call.first]
         kept, out = scores.forward(on_top, states.memory, roots)
         loss, right = cross_entropy(out, own, len(classes))
         d_memory = np.zeros_like(states.memory)
@@ -103,16 +102,17 @@ def fused_answers(
     def run(part: int) -> Floats:
         call = calls[part]
         plan, states = forward_for_once(call, kept=False)
-        roots = plan.unit_of[_roots_of(batch, call) - call.first]
+        roots = plan.unit_of[batch.roots[_trees_of(batch, call)] - call.first]
         return scores.forward(on_top, states.memory, roots)[1]
 
     parts = announced("the forward pass", (forward,), weights, lambda: each_part(run, len(calls)))
     return torch.from_numpy(np.concatenate(parts))
 
 
-def _roots_of(batch: Batch, call: Call) -> Ints:
-    first, last = np.searchsorted(batch.roots, [call.first, call.first + len(call.parents)])
-    return batch.roots[first:last]
+def _trees_of(batch: Batch, call: Call) -> slice:
+    """Return which trees of a batch a part of it is."""
+    first, last = np.searchsorted(batch.roots, [call.first, call.first + len(call.parents)]).tolist()
+    return slice(first, last)
 
 
 @planner

@@ -14,7 +14,7 @@ from treefold.batch import Batch
 from treefold.dataset import Dataset
 from treefold.errors import TrainingError
 from treefold.forest import Forest
-from treefold.kernels import kernels_first
+from treefold.kernels import gathered, kernels_first
 from treefold.models import TreeModel
 from treefold.settings import Task, TrainingSettings
 from treefold.training.parallel import ALONE, Workers
@@ -66,7 +66,9 @@ class Examples:
 
     def batch(self, numbers: Ints) -> Batch:
         """Return the schedule of some examples."""
-        return self.forest.batch(self.trees_of(numbers))
+        trees = self.trees_of(numbers)
+        batch = gathered(self.forest, trees)
+        return self.forest.batch(trees) if batch is None else batch
 
     def target(self, numbers: Ints) -> Tensor:
         """Return the targets of some examples, of all their nodes for ``task="node"``."""
