@@ -74,11 +74,10 @@ def add_affine(
     for first in range(0, size, chunk):
         last = min(first + chunk, size)
         for begin in range(start, stop, 4):
-            e0 = min(begin, stop - 1)
             e1, e2, e3 = min(begin + 1, stop - 1), min(begin + 2, stop - 1), min(begin + 3, stop - 1)
-            y0, y1 = e0 * apart + out_column, e1 * apart + out_column
+            y0, y1 = begin * apart + out_column, e1 * apart + out_column
             y2, y3 = e2 * apart + out_column, e3 * apart + out_column
-            x0, x1 = entry(rows, e0) * in_apart + in_column, entry(rows, e1) * in_apart + in_column
+            x0, x1 = entry(rows, begin) * in_apart + in_column, entry(rows, e1) * in_apart + in_column
             x2, x3 = entry(rows, e2) * in_apart + in_column, entry(rows, e3) * in_apart + in_column
             p = 0
             while p + 3 * LANES <= width:

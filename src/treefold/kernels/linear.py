@@ -164,45 +164,13 @@ def wide_inputs_backward(
 ) -> None:
     """Do what `affine_inputs_backward` does for long sums: the weights are read one line after the other."""
     size, width = weights.shape[0] - 1, weights.shape[1]
-    zero = weights.dtype.type(0)
-    e = start
-    # Four rows at once, or two, so that the weights are read once for all of them.
-    while e + 4 <= stop:
-        d0, d1 = delta[e, out_column : out_column + width], delta[e + 1, out_column : out_column + width]
-        d2, d3 = delta[e + 2, out_column : out_column + width], delta[e + 3, out_column : out_column + width]
-        r0, r1, r2, r3 = rows[e], rows[e + 1], rows[e + 2], rows[e + 3]
+    for e in range(start, stop):
+        d, x = delta[e, out_column : out_column + width], d_inputs[rows[e], in_column : in_column + size]
         for i in range(size):
-            w = weights[i]
-            s0 = s1 = s2 = s3 = zero
+            w, s = weights[i], weights.dtype.type(0)
             for p in range(width):
-                s0 += w[p] * d0[p]
-                s1 += w[p] * d1[p]
-                s2 += w[p] * d2[p]
-                s3 += w[p] * d3[p]
-            d_inputs[r0, in_column + i] += s0
-            d_inputs[r1, in_column + i] += s1
-            d_inputs[r2, in_column + i] += s2
-            d_inputs[r3, in_column + i] += s3
-        e += 4
-    while e + 2 <= stop:
-        d0, d1 = delta[e, out_column : out_column + width], delta[e + 1, out_column : out_column + width]
-        r0, r1 = rows[e], rows[e + 1]
-        for i in range(size):
-            w = weights[i]
-            s0 = s1 = zero
-            for p in range(width):
-                s0 += w[p] * d0[p]
-                s1 += w[p] * d1[p]
-            d_inputs[r0, in_column + i] += s0
-            d_inputs[r1, in_column + i] += s1
-        e += 2
-    if e < stop:
-        d0, r0 = delta[e, out_column : out_column + width], rows[e]
-        for i in range(size):
-            w, s0 = weights[i], zero
-            for p in range(width):
-                s0 += w[p] * d0[p]
-            d_inputs[r0, in_column + i] += s0
+                s += w[p] * d[p]
+            x[i] += s
 
 
 @inner
