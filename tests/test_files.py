@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from treefold.errors import FileError
-from treefold.files import atomic_file, atomic_folder
+from treefold.files import atomic_file, atomic_folder, require_replaceable
 
 
 def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -55,3 +55,17 @@ def test_a_place_that_cannot_be_written_to_is_said_in_words(tmp_path: Path) -> N
         atomic_folder(tmp_path / "file" / "x").__enter__()
     with pytest.raises(FileError, match="expected a directory to replace, got a file"):
         atomic_folder(tmp_path / "file", force=True).__enter__()
+
+
+def test_only_a_folder_of_the_same_kind_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    path.mkdir()
+    require_replaceable(path, force=True, sign="dataset.json")  # it is empty
+    (path / "precious").write_text("old")
+    with pytest.raises(FileError, match=r"expected a directory with dataset.json to replace, got one with other files"):
+        atomic_folder(path, force=True, sign="dataset.json").__enter__()
+    assert (path / "precious").read_text() == "old"
+    (path / "dataset.json").touch()
+    with atomic_folder(path, force=True, sign="dataset.json") as folder:
+        (folder / "x").write_text("new")
+    assert [file.name for file in path.iterdir()] == ["x"]

@@ -1,5 +1,10 @@
 """`python -m treefold` is `treefold`."""
 
-from treefold.cli import main
+import sys
 
-main()
+try:
+    from treefold.cli import main
+
+    main()
+except KeyboardInterrupt:  # while the first modules are imported
+    sys.exit(130)

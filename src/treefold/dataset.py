@@ -22,6 +22,7 @@ from treefold.forest import Forest
 Ints = npt.NDArray[np.int64]
 VERSION: Final = 1
 SPLITS: Final = ("train", "validation", "test")
+FACTS: Final = "dataset.json"
 _CHUNK: Final = 1_000_000  # rows of which a checksum is taken at a time
 
 
@@ -119,7 +120,7 @@ class Dataset:
         self, folder: str | os.PathLike[str], *, force: bool = False, texts: Mapping[str, str] | None = None
     ) -> None:
         """Write the data set as a directory, whole or not at all; ``texts`` are further files by name."""
-        with atomic_folder(folder, force=force) as place:
+        with atomic_folder(folder, force=force, sign=FACTS) as place:
             self.forest.save(place / "trees.forest")
             columns: dict[str, npt.NDArray[Any]] = {"targets": self.targets.astype(np.int32)}
             columns |= {f"split {name}": part.astype(np.int64) for name, part in self.splits.items()}
@@ -128,7 +129,7 @@ class Dataset:
             write_columns(place / "examples.columns", {"kind": "examples"}, columns)
             vocabulary = {"labels": list(self.forest.vocabulary), "classes": list(self.classes)}
             (place / "vocabulary.json").write_text(json.dumps(vocabulary, indent=1) + "\n", encoding="utf-8")
-            (place / "dataset.json").write_text(json.dumps(self.summary(), indent=1) + "\n", encoding="utf-8")
+            (place / FACTS).write_text(json.dumps(self.summary(), indent=1) + "\n", encoding="utf-8")
             for name, text in (texts or {}).items():
                 (place / name).write_text(text, encoding="utf-8", errors="backslashreplace")
 
@@ -136,13 +137,13 @@ class Dataset:
     def open(cls, folder: str | os.PathLike[str], *, verify: bool | None = None) -> "Dataset":
         """Open a saved data set; trees stay on disk until they are used."""
         folder = Path(folder)
-        if not (folder / "dataset.json").is_file():
+        if not (folder / FACTS).is_file():
             raise ForestFileError(
                 f"{folder}: expected a data set, a directory with dataset.json, got "
                 f"{'a directory without it' if folder.is_dir() else 'no such directory'}; "
                 f"make one with `treefold data convert` or `treefold data listops`."
             )
-        facts = _read_json(folder / "dataset.json")
+        facts = _read_json(folder / FACTS)
         if facts.get("format") != "treefold dataset" or facts.get("version") != VERSION:
             raise ForestFileError(
                 f"{folder}: expected a treefold dataset of version {VERSION}, got {facts.get('format')!r} of version "

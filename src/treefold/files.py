@@ -55,9 +55,28 @@ def clear_unfinished(folder: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+def require_replaceable(path: Path, *, force: bool, sign: str | None = None) -> None:
+    """Raise unless a name is free for a folder, or has one that may be replaced: with ``force``, and of the same kind.
+
+    ``sign`` is a file that tells folders of the kind; empty ones may be replaced too.
+    """
+    if os.path.lexists(path) and not force:
+        raise FileError(
+            f"{path}: expected a name that is free, got one that exists; choose another, or use --force to replace it."
+        )
+    if os.path.lexists(path) and not path.is_dir():
+        raise FileError(f"{path}: expected a directory to replace, got a file; remove it, or choose another name.")
+    if sign is not None and path.is_dir() and not (path / sign).is_file() and any(path.iterdir()):
+        raise FileError(
+            f"{path}: expected a directory with {sign} to replace, got one with other files; choose another name, or remove it."
+        )
+
+
 @contextmanager
-def atomic_folder(path: str | os.PathLike[str], *, force: bool = False) -> Iterator[Path]:
+def atomic_folder(path: str | os.PathLike[str], *, force: bool = False, sign: str | None = None) -> Iterator[Path]:
     """Give a folder to fill, which takes its name when the block ends well; one that exists is kept unless ``force``.
+
+    With a ``sign`` only a folder of the same kind is replaced: see `require_replaceable`.
 
     >>> with tempfile.TemporaryDirectory() as place:
     ...     with atomic_folder(Path(place) / "data") as folder:
@@ -66,12 +85,7 @@ def atomic_folder(path: str | os.PathLike[str], *, force: bool = False) -> Itera
     ['x']
     """
     path = Path(path)
-    if os.path.lexists(path) and not force:
-        raise FileError(
-            f"{path}: expected a name that is free, got one that exists; choose another, or use --force to replace it."
-        )
-    if os.path.lexists(path) and not path.is_dir():
-        raise FileError(f"{path}: expected a directory to replace, got a file; remove it, or choose another name.")
+    require_replaceable(path, force=force, sign=sign)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))

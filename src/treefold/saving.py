@@ -4,6 +4,7 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from reprlib import repr as shortened
 from typing import Any, Final, final
 
 import safetensors.torch
@@ -17,6 +18,7 @@ from treefold.models import TreeModel
 from treefold.settings import RunSettings, read_toml, to_toml
 
 VERSION: Final = 1
+_MOST_OUTPUTS: Final = 10**9
 CONFIG, VOCABULARY, WEIGHTS = "config.toml", "vocabulary.json", "model.safetensors"
 
 
@@ -71,6 +73,11 @@ def load_model(folder: str | os.PathLike[str]) -> SavedModel:
         raise ModelFileError(
             f"{folder / WEIGHTS}: expected the weights of the model in {CONFIG}, got others; the directory was mixed up."
         )
+    for name, value in weights.items():
+        if value.is_floating_point() != fresh[name].is_floating_point() or not bool(value.isfinite().all()):
+            raise ModelFileError(
+                f"{folder / WEIGHTS}: expected finite numbers in {name!r}, got others; take a copy, or train again."
+            )
     model.load_state_dict(weights)
     model.eval()
     return SavedModel(model, settings, labels, tuple(vocabulary["classes"]), vocabulary["outputs"])
@@ -89,6 +96,14 @@ def _vocabulary(path: Path) -> dict[str, Any]:
     missing = [name for name in ("operators", "labels", "classes", "outputs") if name not in facts]
     if missing:
         raise ModelFileError(f"{path}: expected an entry {missing[0]!r}, got none; the model is damaged.")
+    for name in ("operators", "labels", "classes"):
+        if not isinstance(facts[name], list) or not all(isinstance(each, str) for each in facts[name]):
+            raise ModelFileError(f"{path}: expected {name!r} to be a list of texts, got others; the model is damaged.")
+    count = facts["outputs"]
+    if type(count) is not int or not 1 <= count <= _MOST_OUTPUTS or len(facts["classes"]) not in (0, count):
+        raise ModelFileError(
+            f"{path}: expected a number of outputs, as many as classes, got {shortened(count)}; the model is damaged."
+        )
     return facts
 
 

@@ -136,3 +136,39 @@ def test_an_interrupt_leaves_nothing(tmp_path: Path) -> None:
     _, said = process.communicate(timeout=30)
     assert process.returncode == 130 and "interrupted" in said and "Traceback" not in said
     assert list(tmp_path.iterdir()) == []
+
+
+def test_force_replaces_a_data_set_and_nothing_else(tmp_path: Path) -> None:
+    source = tmp_path / "in"
+    source.mkdir()
+    (source / "a.jsonl").write_text('{"tree": "(f a b)", "label": "y"}\n')
+    own = treefold("data", "convert", source, "--out", source, "--force")
+    assert own.returncode == 2 and "expected a directory with dataset.json to replace" in own.stderr
+    (source / "dataset.json").write_text("{}")
+    inside = treefold("data", "convert", source / "a.jsonl", "--out", source, "--force")
+    assert inside.returncode == 2 and "expected a directory apart from the inputs, got one that holds" in inside.stderr
+    assert sorted(path.name for path in source.iterdir()) == ["a.jsonl", "dataset.json"]
+
+
+def test_what_nobody_has_thought_of_is_said_in_a_line(tmp_path: Path) -> None:
+    run = """
+import sys, typer, treefold.cli as cli
+@cli.app.command()
+def broken() -> None:
+    raise {0}
+sys.argv = ["treefold", "broken"]
+cli.main()
+"""
+
+    def broken(error: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", run.format(error)]
+        env = {**os.environ, "COLUMNS": "300", **environment}
+        return subprocess.run(command, capture_output=True, text=True, check=False, env=env)
+
+    done = broken("KeyError('labels')")
+    assert done.returncode == 1 and "error: expected no KeyError, got one: 'labels'; look at the input" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "Traceback" in broken("KeyError('labels')", TREEFOLD_TRACEBACK="1").stderr
+    assert "expected sizes that fit into the memory" in broken("MemoryError()").stderr
+    stopped = broken("KeyboardInterrupt")
+    assert stopped.returncode == 130 and "interrupted" in stopped.stderr and "Traceback" not in stopped.stderr

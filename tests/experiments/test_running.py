@@ -9,7 +9,7 @@ import pytest
 
 from tests.experiments import tiny
 from treefold.datasets.build import make_lrt
-from treefold.errors import FileError
+from treefold.errors import FileError, ModelFileError
 from treefold.evaluation import evaluate
 from treefold.experiments.grid import Grid
 from treefold.experiments.planning import plan
@@ -148,3 +148,12 @@ def test_what_a_killed_process_had_begun_to_write_is_cleared(tmp_path: Path) -> 
     (tmp_path / "run" / ".writing.abc").write_text("half of a check")
     execute(run, tiny.data(), tmp_path / "run", Limits(), lambda facts: None)
     assert not [path for path in (tmp_path / "run").iterdir() if path.name.startswith(".")]
+
+
+def test_a_run_of_other_settings_in_its_folder_is_not_taken_for_it(tmp_path: Path) -> None:
+    own, other = tiny.runs()[0], tiny.runs()[2]
+    train(tiny.data(), tmp_path / own.key, other.settings)
+    with pytest.raises(
+        ModelFileError, match=r"expected a run of Sum c=3 seed 0, got one of other settings; remove the"
+    ):
+        execute(own, tiny.data(), tmp_path / own.key, Limits(), silent)

@@ -1,23 +1,28 @@
+import fcntl
 import json
+import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from treefold import Forest
 from treefold.dataset import Dataset
 from treefold.datasets import build
 from treefold.errors import FileError, ModelFileError, TrainingError
 from treefold.kernels.optimisers import FlatAdadelta
-from treefold.saving import load_model
+from treefold.saving import load_model, read_tensors, write_tensors
 from treefold.settings import ModelSettings, RunSettings, TrainingSettings
-from treefold.training import Progress, resume, train
+from treefold.training import Examples, Progress, fit, resume, train
 
 DATA = build.make_listops(400, seed=0)
 SETTINGS = RunSettings(
@@ -233,7 +238,7 @@ def test_a_checkpoint_with_parameters_in_another_order_is_refused(
     with monkeypatch.context() as patched:
         patched.setattr("treefold.models.TreeModel.arrangements", lambda model: [])
         # Without constants between them there may be fewer numbers; either way it is refused.
-        with pytest.raises(ModelFileError, match=r"expected (the weights of the model|parameters in the order)"):
+        with pytest.raises(ModelFileError, match=r"expected (the weights and the optimiser|parameters in the order)"):
             resume(DATA, folder)
     altered = good.replace(b'"order":"', b'"order":"9', 1)
     size = int.from_bytes(good[:8], "little") + 1
@@ -242,3 +247,119 @@ def test_a_checkpoint_with_parameters_in_another_order_is_refused(
         resume(DATA, folder)
     (folder / "checkpoint.safetensors").write_bytes(good)
     resume(DATA, folder)
+
+
+@pytest.fixture
+def begun(tmp_path: Path) -> Path:
+    """A run in its second epoch, with the checkpoint behind the first."""
+    folder = tmp_path / "begun"
+    with pytest.raises(StopError):
+        train(DATA, folder, SETTINGS, reporter=StopAt(20))
+    return folder
+
+
+def alter(folder: Path, change: Callable[[dict[str, Tensor], dict[str, str]], None]) -> None:
+    path = folder / "checkpoint.safetensors"
+    tensors, header = read_tensors(path), path.read_bytes()
+    facts = json.loads(header[8 : 8 + int.from_bytes(header[:8], "little")])["__metadata__"]
+    change(tensors, facts)
+    write_tensors(path, tensors, facts)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda tensors, facts: tensors.update({"optimiser.square_avg": torch.zeros(1)}),  # once read beyond its end
+        lambda tensors, facts: tensors.update(best=tensors["best"][:-1]),
+        lambda tensors, facts: tensors.update(random=torch.zeros(3, dtype=torch.uint8)),
+        lambda tensors, facts: tensors.pop("best"),
+        lambda tensors, facts: tensors.pop("optimiser.acc_delta"),
+        lambda tensors, facts: tensors["values"].fill_(torch.nan),
+        lambda tensors, facts: facts.update(state="{"),
+        lambda tensors, facts: facts.update(state="[]"),
+        lambda tensors, facts: facts.update(state=json.dumps({"epoch": "first"})),
+        lambda tensors, facts: facts.pop("state"),
+    ],
+)
+def test_a_damaged_checkpoint_is_refused_in_words(
+    begun: Path, change: Callable[[dict[str, Tensor], dict[str, str]], None]
+) -> None:
+    alter(begun, change)
+    with pytest.raises(ModelFileError, match=r"checkpoint.safetensors: expected .*, got .*; take a copy"):
+        resume(DATA, begun)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", "\ud800"])
+def test_a_damaged_environment_is_refused_in_words(begun: Path, text: str) -> None:
+    (begun / "environment.json").write_bytes(text.encode("utf-8", "surrogatepass"))
+    with pytest.raises(
+        ModelFileError, match=r"environment.json: expected what `train` wrote, got another file or none"
+    ):
+        resume(DATA, begun)
+
+
+def test_the_state_of_another_optimiser_is_refused(begun: Path) -> None:
+    config = begun / "config.toml"
+    config.write_text(config.read_text().replace("adadelta", "adamw"))
+    with pytest.raises(ModelFileError, match=r"expected the weights and the optimiser of the run in config.toml"):
+        resume(DATA, begun)
+
+
+@pytest.mark.parametrize(
+    ("rate", "problem"), [(1e38, "a finite loss on validation, got nan"), (1e42, "finite weights, got others")]
+)
+def test_weights_that_diverge_in_the_last_step_of_an_epoch_are_not_kept(
+    tmp_path: Path, rate: float, problem: str
+) -> None:
+    """The loss of a step is that before it, and finite."""
+    wild = TrainingSettings(epochs=1, batch_size=1000, learning_rate=rate, threads=1)
+    settings = RunSettings(model=ModelSettings(state_size=3, aggregator="sum"), training=wild)
+    with pytest.raises(TrainingError, match=f"epoch 1, batch 2: expected {problem}; lower learning_rate"):
+        train(DATA, tmp_path / "run", settings)
+    kept = read_tensors(tmp_path / "run" / "checkpoint.safetensors")["values"]
+    assert kept.isfinite().all() and float(kept.abs().max()) < 10
+    model = load_model(tmp_path / "run").model  # that of the beginning
+    with pytest.raises(TrainingError, match=problem):
+        fit(model, Examples.of(DATA, "tree"), wild, train=DATA.splits["train"], validation=DATA.splits["validation"])
+
+
+def test_a_model_with_weights_that_are_no_numbers_is_refused(whole: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(whole, folder)
+    tensors = read_tensors(folder / "model.safetensors")
+    name = min(tensors)
+    for wrong in (tensors[name] * torch.nan, tensors[name].long()):
+        write_tensors(folder / "model.safetensors", {**tensors, name: wrong})
+        with pytest.raises(ModelFileError, match=f"model.safetensors: expected finite numbers in '{name}', got others"):
+            load_model(folder)
+
+
+def test_a_run_that_could_not_begin_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    (tmp_path / "empty").mkdir()
+    with monkeypatch.context() as patched:
+        patched.setattr("os.fsync", full)
+        for name in ("new", "empty"):
+            with pytest.raises(FileError, match="No space left"):
+                train(DATA, tmp_path / name, SETTINGS)
+    assert not (tmp_path / "new").exists() and list((tmp_path / "empty").iterdir()) == []
+    (tmp_path / "empty" / "x").touch()
+    with pytest.raises(FileError, match=r"got one that exists; choose another\.$"):  # there is nothing to resume
+        train(DATA, tmp_path / "empty", SETTINGS)
+    with pytest.raises(
+        ModelFileError, match="got one without a checkpoint; remove it, and start the run without --resume"
+    ):
+        resume(DATA, tmp_path / "empty")
+
+
+def test_a_run_has_one_process_at_a_time(begun: Path) -> None:
+    handle = os.open(begun, os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    (begun / ".writing.x").touch()
+    with pytest.raises(FileError, match="expected a run that is not under way, got one that is"):
+        resume(DATA, begun)
+    assert (begun / ".writing.x").exists()  # what the other one is writing
+    os.close(handle)
+    resume(DATA, begun)

@@ -1,6 +1,8 @@
 """The command line: `treefold --help` teaches it."""
 
+import os
 import sys
+from typing import Final
 
 import typer
 
@@ -8,7 +10,10 @@ from treefold.cli.console import err
 from treefold.cli.data import app as data_app
 from treefold.errors import TreefoldError
 
-_INTERRUPTED = 130
+_INTERRUPTED: Final = 130
+_NOTHING_LEFT: Final = "interrupted; nothing was left half-written."
+_TRACEBACK: Final = "TREEFOLD_TRACEBACK"
+_LONGEST: Final = 200
 
 app = typer.Typer(
     name="treefold",
@@ -44,9 +49,9 @@ def _version(version: bool = typer.Option(False, "--version", help="Show the ver
 
 def main() -> None:
     """Run the command line; what went wrong is said in a line, with a non-zero exit."""
-    if sys.argv[1:2] != ["data"]:
-        add_model_commands()
     try:
+        if sys.argv[1:2] != ["data"]:
+            add_model_commands()
         app()
     except TreefoldError as problem:
         err.print(f"error: {problem}", markup=False, emoji=False, style="red")
@@ -60,7 +65,26 @@ def main() -> None:
             style="red",
         )
         sys.exit(1)
+    except KeyboardInterrupt:  # while torch is imported; later typer is told of it
+        err.print(_NOTHING_LEFT)
+        sys.exit(_INTERRUPTED)
+    except Exception as problem:
+        if os.environ.get(_TRACEBACK):
+            raise
+        err.print(f"error: {_unforeseen(problem)}", markup=False, emoji=False, style="red")
+        sys.exit(1)
     except SystemExit as stop:
         if stop.code == _INTERRUPTED:  # what typer makes of Ctrl-C, without a word
-            err.print("interrupted; nothing was left half-written.")
+            err.print(_NOTHING_LEFT)
         raise
+
+
+def _unforeseen(problem: Exception) -> str:
+    """Say in a line what nobody has thought of, and how to see more of it."""
+    lines = str(problem).strip().splitlines() or [""]
+    if isinstance(problem, MemoryError) or "can't allocate memory" in str(problem):
+        return "expected sizes that fit into the memory, got larger ones; choose smaller sizes, or a smaller batch."
+    return (
+        f"expected no {type(problem).__name__}, got one: {lines[0][:_LONGEST]}; look at the input, and if it is right, report "
+        f"this with what {_TRACEBACK}=1 shows."
+    )

@@ -59,13 +59,13 @@ def bench(
             )
         require_matplotlib()
     report = run_suites(names, options, words=cases or [], listener=_Progress())
-    show(report)
-    if json_file is not None:
+    if json_file is not None:  # before anything is printed, which can fail
         with atomic_file(json_file) as file:
             file.write((json.dumps(_rounded(report.to_json()), indent=1, ensure_ascii=False) + "\n").encode())
     if figure is not None:
         with atomic_file(figure) as file:
             file.write(draw(report.suites[_DRAWN]))
+    show(report)
 
 
 class _Progress:

@@ -1,6 +1,7 @@
 """`treefold data`: make the data sets of the paper, convert own files, look at what there is."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -9,11 +10,12 @@ import typer
 
 from treefold.cli.console import Skipped, out, progress
 from treefold.cli.inspection import findings, show
-from treefold.dataset import Dataset
+from treefold.dataset import FACTS, Dataset
 from treefold.datasets import build
 from treefold.datasets.convert import Conversion, convert
 from treefold.datasets.listops import OPERATORS, ListOpsSettings
 from treefold.errors import ConfigurationError, FileError
+from treefold.files import require_replaceable
 from treefold.readers import READERS
 
 app = typer.Typer(
@@ -54,7 +56,7 @@ def listops(
 
     Example: `treefold data listops --out data/listops --size 20000`
     """
-    _check_out(out_folder, force)
+    _check_out(out_folder, force, source or [])
     skipped = Skipped()
     if source:
         with progress("reading"):
@@ -101,7 +103,7 @@ def lrt(
 
     Example: `treefold data lrt --out data/lrt --from train0 --from train1`
     """
-    _check_out(out_folder, force)
+    _check_out(out_folder, force, source or [])
     skipped = Skipped()
     if source:
         with progress("reading"):
@@ -190,7 +192,7 @@ def convert_command(
 
     Example: `treefold data convert reviews/ --format html --labels folder --max-arity 8 --wide group --out data/reviews`
     """
-    _check_out(out_folder, force)
+    _check_out(out_folder, force, [*inputs, *([label_file] if label_file else [])])
     skipped = Skipped()
     conversion = Conversion(
         format=form,
@@ -222,12 +224,14 @@ def inspect(
         show(found, str(folder))
 
 
-def _check_out(folder: Path, force: bool) -> None:
-    # Minutes of work must not end with "exists already".
-    if not force and (folder.exists() or folder.is_symlink()):
-        raise FileError(
-            f"{folder}: expected a name that is free, got one that exists; choose another, or use --force to replace it."
-        )
+def _check_out(folder: Path, force: bool, inputs: Sequence[Path] = ()) -> None:
+    # Minutes of work must not end with "exists already", nor with the loss of what they began with.
+    require_replaceable(folder, force=force, sign=FACTS)
+    for each in inputs:
+        if each.resolve().is_relative_to(folder.resolve()):
+            raise FileError(
+                f"{folder}: expected a directory apart from the inputs, got one that holds {each}; choose another."
+            )
 
 
 def _save(data: Dataset, folder: Path, force: bool, skipped: Skipped) -> None:

@@ -29,10 +29,10 @@ from treefold.errors import ConfigurationError, FileError, ReadError, require_ch
 from treefold.evaluation import evaluate as measure
 from treefold.evaluation import split_of
 from treefold.explaining import beliefs, occlusion
-from treefold.files import atomic_file, atomic_folder
+from treefold.files import atomic_file, atomic_folder, require_replaceable
 from treefold.models import compress as compress_model
 from treefold.readers import READERS, Record
-from treefold.saving import SavedModel, load_model
+from treefold.saving import CONFIG, SavedModel, load_model
 from treefold.tree import Tree
 
 Run = Annotated[Path, typer.Argument(help="The directory of a run or of a saved model.", show_default=False)]
@@ -209,10 +209,7 @@ def compress(
 
     Example: `treefold compress runs/full --aggregator tucker --rank 3 --out runs/full-tucker --data data/listops`
     """
-    if os.path.lexists(out_folder) and not force:
-        raise FileError(
-            f"{out_folder}: expected a name that is free, got one that exists; choose another, or use --force to replace it."
-        )
+    require_replaceable(out_folder, force=force, sign=CONFIG)
     require_choice("compress", "aggregator", aggregator, AGGREGATORS)
     if rank is not None and not AGGREGATORS[aggregator].has_rank:
         raise ConfigurationError(f"{aggregator!r} expects no rank, got --rank {rank}; leave it out.")
@@ -227,7 +224,7 @@ def compress(
     errors = _relative_errors(saved, small)
     counts = [sum(parameter.numel() for parameter in each.model.parameters()) for each in (saved, small)]
     facts = {"from": run.name, "aggregator": aggregator, "rank": rank, "parameters": counts, "relative_errors": errors}
-    with atomic_folder(out_folder, force=force) as folder:
+    with atomic_folder(out_folder, force=force, sign=CONFIG) as folder:
         small.save(folder)
         (folder / "compression.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
         load_model(folder)  # what cannot be opened again is not kept

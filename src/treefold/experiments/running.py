@@ -16,11 +16,12 @@ import torch
 
 from treefold.dataset import Dataset
 from treefold.datasets.lrt import LARGEST_BIN
-from treefold.errors import FileError
+from treefold.errors import FileError, ModelFileError
 from treefold.evaluation import Evaluation, Group, evaluate
 from treefold.experiments.planning import Run
-from treefold.experiments.results import VERSION, curves_of
-from treefold.saving import SavedModel, load_model
+from treefold.experiments.results import VERSION, curves_of, key_of
+from treefold.saving import CONFIG, SavedModel, load_model
+from treefold.settings import RunSettings, read_toml
 from treefold.training import Progress, resume, train
 from treefold.training.run import CHECKPOINT, METRICS
 
@@ -92,6 +93,7 @@ def execute(
         reporter = _Reporter(tell, limits, spent, halted)
         try:
             if begun:
+                _require_same(run, folder)
                 resume(data, folder, reporter=reporter)
             else:
                 shutil.rmtree(folder, ignore_errors=True)  # a run that ended before its first checkpoint
@@ -100,6 +102,15 @@ def execute(
         except _LimitMet:
             pass
         return _result(run, data, folder, reporter.stopped)
+
+
+def _require_same(run: Run, folder: Path) -> None:
+    """Raise where a folder holds a run of other settings than those it stands for."""
+    found = RunSettings.of(read_toml(folder / CONFIG), str(folder / CONFIG))
+    if key_of(found, run.data) != key_of(run.settings, run.data):
+        raise ModelFileError(
+            f"{folder}: expected a run of {run.title}, got one of other settings; remove the folder, and the run starts anew."
+        )
 
 
 def _result(run: Run, data: Dataset, folder: Path, stopped: Mapping[str, Any] | None) -> dict[str, Any]:

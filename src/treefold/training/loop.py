@@ -137,10 +137,7 @@ class Trainer:
             chosen = batches[state.batch]
             loss, correct, count = self._step(chosen, total_steps)
             if not math.isfinite(loss):
-                raise TrainingError(
-                    f"epoch {state.epoch + 1}, batch {state.batch + 1}: expected a finite loss, got {loss}; lower "
-                    f"learning_rate, or set clip=1. The last good checkpoint is kept."
-                )
+                raise self._diverged(f"a finite loss, got {loss}")
             state.batch += 1
             state.loss_sum += loss * count
             state.correct += correct
@@ -153,6 +150,17 @@ class Trainer:
             after(self)
         self._close_epoch(reporter)
         after(self)
+
+    def require_finite(self) -> None:
+        """Raise unless all weights are finite; asked before they are kept, since the loss tells of the weights before a step."""
+        if not bool(self.flat.values.data.isfinite().all()):
+            raise self._diverged("finite weights, got others")
+
+    def _diverged(self, problem: str) -> TrainingError:
+        return TrainingError(
+            f"epoch {self.state.epoch + 1}, batch {self.state.batch + 1}: expected {problem}; lower learning_rate, or set "
+            f"clip=1. The last good checkpoint is kept."
+        )
 
     def _progress(self, batches: int) -> Progress:
         state = self.state
@@ -210,6 +218,12 @@ class Trainer:
 
     def _close_epoch(self, reporter: Reporter) -> None:
         state = self.state
+        self.require_finite()
+        measured = None
+        if len(self.validation_numbers):
+            measured = Score.of(self.model, self.examples, self.validation_numbers, self.workers)
+            if not math.isfinite(measured.loss):
+                raise self._diverged(f"a finite loss on validation, got {measured.loss}")
         state.epoch += 1
         metrics: dict[str, Any] = {"epoch": state.epoch, "loss": state.loss_sum / state.seen}
         if self.examples.task != "regression":
@@ -217,8 +231,7 @@ class Trainer:
         metrics["seconds"] = round(state.seconds, 3)
         metrics["processor_seconds"] = round(state.processor_seconds, 3)  # what it costs on a machine that is shared
         metrics["examples_per_second"] = round(len(self.train_numbers) / max(state.seconds, 1e-9), 1)
-        if len(self.validation_numbers):
-            measured = Score.of(self.model, self.examples, self.validation_numbers, self.workers)
+        if measured is not None:
             metrics["validation_loss"], metrics["validation_score"] = measured.loss, measured.score
             # Of equal scores the lower loss: a few trees held out are soon all right, by chance.
             if (measured.score, -measured.loss) > (state.best_score, -state.best_loss):
@@ -280,6 +293,13 @@ def _optimiser(values: nn.Parameter, settings: TrainingSettings) -> torch.optim.
     if settings.optimiser == "adadelta":
         return FlatAdadelta([values], lr=rate, weight_decay=decay)
     return torch.optim.AdamW([values], lr=rate, weight_decay=decay)
+
+
+def optimiser_shapes(trainer: Trainer) -> dict[str, torch.Size]:
+    """Return the names and shapes of the optimiser's state, as it is from the first step on."""
+    names = {"adadelta": ("square_avg", "acc_delta"), "adamw": ("exp_avg", "exp_avg_sq")}
+    shape = trainer.flat.values.shape
+    return {"step": torch.Size(()), **dict.fromkeys(names[trainer.settings.optimiser], shape)}
 
 
 def optimiser_tensors(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:

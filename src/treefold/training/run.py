@@ -3,17 +3,19 @@
 import json
 import os
 import platform
+import shutil
 import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import torch
+from pydantic import TypeAdapter
 from torch import Tensor
 
 from treefold.building import build_model, facts_of, resolve
@@ -24,11 +26,27 @@ from treefold.forest import Forest
 from treefold.saving import CONFIG, SavedModel, load_model, read_tensors, write_tensors, write_text
 from treefold.settings import RunSettings
 from treefold.training.examples import Examples
-from treefold.training.loop import Reporter, Result, Silent, State, Trainer, load_optimiser_tensors, optimiser_tensors
+from treefold.training.loop import (
+    Reporter,
+    Result,
+    Silent,
+    State,
+    Trainer,
+    load_optimiser_tensors,
+    optimiser_shapes,
+    optimiser_tensors,
+)
 from treefold.training.parallel import ALONE, Workers
+
+try:
+    import fcntl
+except ImportError:  # a system without it: nothing keeps two processes apart there
+    fcntl = None  # type: ignore[assignment]
 
 CHECKPOINT, METRICS, ENVIRONMENT = "checkpoint.safetensors", "metrics.jsonl", "environment.json"
 _OPTIMISER: Final = "optimiser."
+_STATE: Final = TypeAdapter(State)
+_ANEW: Final = "take a copy of the directory, or remove it and start the run anew."
 
 
 def train(
@@ -47,7 +65,8 @@ def train(
     folder = Path(folder)
     if workers.is_first and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise FileError(
-            f"{folder}: expected a name that is free, got one that exists; choose another, or go on there with --resume."
+            f"{folder}: expected a name that is free, got one that exists; choose another"
+            f"{', or go on there with --resume' if (folder / CHECKPOINT).is_file() else ''}."
         )
     examples = Examples.of(data, settings.task)
     outputs = 1 if settings.task == "regression" else len(data.classes)
@@ -68,12 +87,21 @@ def train(
     classes = () if settings.task == "regression" else data.classes
     saved = SavedModel(model, settings, labels, classes, outputs)
     trainer = _trainer(saved, examples, data, workers)
-    if workers.is_first:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_text(folder / ENVIRONMENT, json.dumps(_environment(data), indent=1) + "\n")
-        saved.save(folder)
-        _write_checkpoint(folder, trainer)
-    return _run(saved, trainer, folder, reporter)
+    if not workers.is_first:
+        return _run(saved, trainer, folder, reporter)
+    existed = folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    with _held(folder):
+        try:
+            write_text(folder / ENVIRONMENT, json.dumps(_environment(data), indent=1) + "\n")
+            saved.save(folder)
+            _write_checkpoint(folder, trainer)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)  # it was empty, and nobody could go on with what there is
+            if existed:
+                folder.mkdir(exist_ok=True)
+            raise
+        return _run(saved, trainer, folder, reporter)
 
 
 def resume(
@@ -82,22 +110,54 @@ def resume(
     """Go on with a run that was ended before it was finished; the end is that of a run without interruption, bit for bit."""
     folder = Path(folder)
     if not (folder / CHECKPOINT).is_file():
-        state = "one without a checkpoint" if folder.is_dir() else "no such directory"
+        got = "one without a checkpoint; remove it, and" if folder.is_dir() else "no such directory;"
         raise ModelFileError(
-            f"{folder}: expected the directory of a run to resume, got {state}; start it without --resume."
+            f"{folder}: expected the directory of a run to resume, got {got} start the run without --resume."
         )
-    if workers.is_first:
-        clear_unfinished(folder)
-    saved = load_model(folder)
-    environment = json.loads((folder / ENVIRONMENT).read_text(encoding="utf-8"))
-    if environment["data"] != data.fingerprint():
-        raise TrainingError(f"{folder}: expected the data set that the run began with, got another; give the same one.")
-    seed_everything(saved.settings)
-    trainer = _trainer(saved, Examples.of(data, saved.settings.task), data, workers)
-    _read_checkpoint(folder, trainer)
-    if workers.is_first and trainer.state.history:  # what a crash between checkpoint and files may have left out
-        _write_epoch(folder, saved, trainer)
-    return _run(saved, trainer, folder, reporter)
+    with _held(folder) if workers.is_first else nullcontext():
+        if workers.is_first:
+            clear_unfinished(folder)
+        saved = load_model(folder)
+        if _data_of(folder / ENVIRONMENT) != data.fingerprint():
+            raise TrainingError(
+                f"{folder}: expected the data set that the run began with, got another; give the same one."
+            )
+        seed_everything(saved.settings)
+        trainer = _trainer(saved, Examples.of(data, saved.settings.task), data, workers)
+        _read_checkpoint(folder, trainer)
+        if workers.is_first and trainer.state.history:  # what a crash between checkpoint and files may have left out
+            _write_epoch(folder, saved, trainer)
+        return _run(saved, trainer, folder, reporter)
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[None]:
+    """Hold a run for one process at a time, where the system can: two would replace each other's files."""
+    if fcntl is None:
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise FileError(f"{folder}: expected a run that is not under way, got one that is; wait for its end.") from None
+    except OSError:  # a file system without locks
+        pass
+    try:
+        yield
+    finally:
+        os.close(handle)
+
+
+def _data_of(path: Path) -> object:
+    """Return the fingerprint of the data that a run began with."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))["data"]
+    except (OSError, ValueError, TypeError, KeyError):
+        raise ModelFileError(
+            f"{path}: expected what `train` wrote, got another file or none; take a copy, or start the run anew."
+        ) from None
 
 
 def _run(saved: SavedModel, trainer: Trainer, folder: Path, reporter: Reporter | None) -> tuple[SavedModel, Result]:
@@ -166,6 +226,7 @@ def _write_epoch(folder: Path, saved: SavedModel, trainer: Trainer) -> None:
 
 
 def _write_checkpoint(folder: Path, trainer: Trainer) -> None:
+    trainer.require_finite()
     tensors: dict[str, Tensor] = {
         "values": trainer.flat.values.data,
         "best": trainer.best,
@@ -178,23 +239,35 @@ def _write_checkpoint(folder: Path, trainer: Trainer) -> None:
 
 
 def _read_checkpoint(folder: Path, trainer: Trainer) -> None:
-    tensors = read_tensors(folder / CHECKPOINT)
-    header = (folder / CHECKPOINT).read_bytes()
-    size = int.from_bytes(header[:8], "little")
-    facts = json.loads(header[8 : 8 + size])["__metadata__"]
-    if tensors["values"].shape != trainer.flat.values.shape:
-        raise ModelFileError(f"{folder / CHECKPOINT}: expected the weights of the model in {CONFIG}, got others.")
+    path = folder / CHECKPOINT
+    tensors = read_tensors(path)
+    try:
+        header = path.read_bytes()
+        facts = json.loads(header[8 : 8 + int.from_bytes(header[:8], "little")])["__metadata__"]
+        state = _STATE.validate_python(json.loads(facts["state"]))
+    except (ValueError, TypeError, KeyError):
+        raise ModelFileError(f"{path}: expected the checkpoint of a run, got another file; {_ANEW}") from None
+    values, random = trainer.flat.values.data, torch.random.get_rng_state()
+    expected = {"values": values.shape, "best": values.shape, "random": random.shape}
+    if state.step:
+        expected |= {f"{_OPTIMISER}{name}": shape for name, shape in optimiser_shapes(trainer).items()}
+    if {name: tensor.shape for name, tensor in tensors.items()} != expected:
+        raise ModelFileError(
+            f"{path}: expected the weights and the optimiser of the run in {CONFIG}, got others; {_ANEW}"
+        )
+    if not all(bool(tensor.isfinite().all()) for tensor in tensors.values()):
+        raise ModelFileError(f"{path}: expected finite numbers, got others; {_ANEW}")
     if facts.get("order") != str(trainer.flat.order):
         raise ModelFileError(
-            f"{folder / CHECKPOINT}: expected parameters in the order of this version of treefold, got that of another; "
+            f"{path}: expected parameters in the order of this version of treefold, got that of another; "
             f"go on with that version, or start the run anew."
         )
-    trainer.flat.values.data.copy_(tensors["values"])
+    values.copy_(tensors["values"])
     trainer.best.copy_(tensors["best"])
-    torch.random.set_rng_state(tensors["random"])
-    trainer.state = State(**json.loads(facts["state"]))
-    state = {name.removeprefix(_OPTIMISER): tensor for name, tensor in tensors.items() if name.startswith(_OPTIMISER)}
-    load_optimiser_tensors(trainer.optimiser, state)
+    torch.random.set_rng_state(tensors["random"].to(random.dtype))
+    trainer.state = state
+    loaded = {name.removeprefix(_OPTIMISER): tensor for name, tensor in tensors.items() if name.startswith(_OPTIMISER)}
+    load_optimiser_tensors(trainer.optimiser, loaded)
 
 
 def _trainer(saved: SavedModel, examples: Examples, data: Dataset, workers: Workers) -> Trainer:
