@@ -76,3 +76,15 @@ def test_no_patience_is_none_again_after_a_file() -> None:
 def test_a_misspelt_name_is_named_before_the_required_one_that_it_leaves_out() -> None:
     with pytest.raises(ConfigurationError, match=r"expected a known setting, got 'sedes' \(nearest known: 'seeds'\)"):
         Grid.of({"name": "g", "sedes": [0], "models": [{"kind": "K"}]})
+
+
+def test_a_mark_of_an_editor_is_no_part_of_a_file(tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_bytes(b"\xef\xbb\xbfx = 1\n")
+    assert read_toml(tmp_path / "a.toml") == {"x": 1}
+
+
+@pytest.mark.parametrize("text", ["x = " + "9" * 5000, "x = " + "[" * 5000])
+def test_what_toml_cannot_hold_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.toml").write_text(text)
+    with pytest.raises(ConfigurationError, match="expected TOML, got"):
+        read_toml(tmp_path / "a.toml")

@@ -110,12 +110,12 @@ class RunSettings(Settings):
 def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))  # some editors put a mark first
     except OSError as problem:
         raise ConfigurationError(
             f"{path}: expected a file that can be read, got {problem.strerror or problem}."
         ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+    except (ValueError, RecursionError) as problem:  # also numbers of thousands of digits, and a thousand brackets
         raise ConfigurationError(f"{path}: expected TOML, got {problem}; see toml.io for the format.") from None
 
 

@@ -172,3 +172,9 @@ cli.main()
     assert "expected sizes that fit into the memory" in broken("MemoryError()").stderr
     stopped = broken("KeyboardInterrupt")
     assert stopped.returncode == 130 and "interrupted" in stopped.stderr and "Traceback" not in stopped.stderr
+
+
+def test_a_terminal_that_knows_few_characters_gets_the_table_all_the_same(tmp_path: Path) -> None:
+    treefold("data", "listops", "--out", tmp_path / "lo", "--size", 20)
+    shown = treefold("data", "inspect", tmp_path / "lo", PYTHONIOENCODING="ascii")
+    assert shown.returncode == 0 and "trees    20" in shown.stdout and "?" in shown.stdout

@@ -129,5 +129,5 @@ def test_an_existing_run_is_not_touched(data: Path, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "precious").write_text("x")
     done = treefold("train", data, "--out", tmp_path / "run")
-    assert done.returncode == 2 and "go on there with --resume" in done.stderr
+    assert done.returncode == 2 and "got one that exists; choose another." in done.stderr
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["precious"]

@@ -94,6 +94,12 @@ def test_a_full_disk_keeps_the_results_that_are_there(path: Path, monkeypatch: p
     assert path.read_bytes() == before and [entry.name for entry in path.parent.iterdir()] == [RESULTS]
 
 
+def test_a_mark_of_an_editor_is_no_part_of_the_first_line(path: Path) -> None:
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    found = Results.read(path)
+    assert list(found.results) == ["a", "b"] and not found.damaged
+
+
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ForestFileError, match="expected a file of results, got none; make one with `treefold sweep`"):
         read_results(tmp_path / RESULTS)

@@ -1,5 +1,6 @@
 """The command line: `treefold --help` teaches it."""
 
+import io
 import os
 import sys
 from typing import Final
@@ -49,6 +50,9 @@ def _version(version: bool = typer.Option(False, "--version", help="Show the ver
 
 def main() -> None:
     """Run the command line; what went wrong is said in a line, with a non-zero exit."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal may know fewer characters than tables use
     try:
         if sys.argv[1:2] != ["data"]:
             add_model_commands()

@@ -92,7 +92,7 @@ class Results:
         """Read a results file, which need not exist; nothing is changed."""
         found = cls(path)
         try:
-            text = path.read_bytes().decode("utf-8", errors="replace") if path.exists() else ""
+            text = path.read_bytes().decode("utf-8-sig", errors="replace") if path.exists() else ""
         except OSError as problem:
             raise ForestFileError(f"{path}: expected a file that can be read, got {problem.strerror}.") from None
         lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
