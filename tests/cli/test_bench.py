@@ -8,6 +8,7 @@ import typer
 from typer.testing import CliRunner
 
 from tests.cli.test_data import treefold
+from treefold.bench import Report
 from treefold.cli.bench import bench
 from treefold.errors import ConfigurationError, FileError
 
@@ -52,6 +53,17 @@ def test_files_that_cannot_be_written_are_refused_before_the_work(tmp_path: Path
         bench(["step"], json_file=tmp_path / "absent" / "found.json")
     with pytest.raises(FileError, match="expected the name of a file, got a folder"):
         bench(["step"], json_file=tmp_path)
+
+
+def test_figures_are_on_disk_before_they_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(report: Report) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr("treefold.cli.bench.run_suites", lambda names, options, **more: Report(options, {"cores": 2}))
+    monkeypatch.setattr("treefold.cli.bench.show", broken)
+    with pytest.raises(BrokenPipeError):
+        bench(["step"], json_file=tmp_path / "found.json")
+    assert json.loads((tmp_path / "found.json").read_text())["machine"] == {"cores": 2}
 
 
 def test_a_figure_is_drawn_of_the_roofline_alone(tmp_path: Path) -> None:
