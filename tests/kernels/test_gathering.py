@@ -63,6 +63,10 @@ def test_what_it_cannot_do_is_left_to_the_forest() -> None:
     assert gathered(forest, np.array([-1])) is None
     assert gathered(forest, np.array([True, False])) is None
     assert gathered(Forest([Tree((1.0, 2.0))]), np.array([0])) is None
+    for wild in ([0, 2, 10**9], [0, -5, 3], [0, 3, 2]):
+        damaged = Forest(["(f a)", "b"])
+        damaged.offsets = np.array(wild)
+        assert gathered(damaged, np.array([0, 1])) is None
     examples = Examples(forest, np.array([0, 1]), "tree")
     assert examples.batch(np.array([-1])).parents.tolist() == [-1]  # from the end, as ever
     with pytest.raises(TreeIndexError, match="expected the numbers of some of 2 trees, got 2"):

@@ -40,7 +40,9 @@ def gather(
     """Return whether there are all these trees; their labels (N,), parents within the batch (N,), slots (N,), roots (B,)."""
     right, nodes = True, 0
     for tree in trees:
-        right &= 0 <= tree < len(offsets) - 1
+        right = right and 0 <= tree < len(offsets) - 1
+        # Large files are opened without a look at all of them: nothing may be read beyond the nodes.
+        right = right and 0 <= offsets[tree] < offsets[tree + 1] <= len(labels)
         nodes += offsets[tree + 1] - offsets[tree] if right else 0
     nodes = nodes if right else 0
     own_labels, own_parents, own_slots = np.empty(nodes, np.int64), np.empty(nodes, np.int64), np.empty(nodes, np.int64)
