@@ -5,7 +5,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
@@ -63,8 +63,11 @@ class FlatParameters:
             view.copy_(parameter.data)
             parameter.data, parameter.grad = view, self.gradient.as_strided(sizes, strides, offset)
             constant.as_strided(sizes, strides, offset).fill_(False)
-        self._constants = constant.nonzero().squeeze(1).to(like.device)
-        self._constant_values = self.values.data[self._constants]
+        fixed = constant.nonzero().squeeze(1).to(like.device)
+        self._constant_values, self._constant_gradient = (
+            _Entries(self.values.data, fixed),
+            _Entries(self.gradient, fixed),
+        )
         self.is_in_charge = False
         _living[_storage(self.values)] = self
 
@@ -74,13 +77,11 @@ class FlatParameters:
 
     def settle_gradient(self) -> None:
         """Forget what constants were given as gradients."""
-        if len(self._constants):
-            self.gradient.index_fill_(0, self._constants, 0)
+        self._constant_gradient.restore()
 
     def settle_values(self) -> None:
         """Set the constants again, where a step may have moved them."""
-        if len(self._constants):
-            self.values.data.index_copy_(0, self._constants, self._constant_values)
+        self._constant_values.restore()
 
     @contextmanager
     def in_charge(self) -> Iterator[None]:
@@ -100,6 +101,23 @@ class FlatParameters:
         for parameter in self._parameters:
             parameter.data = parameter.data.clone(memory_format=torch.contiguous_format)
             parameter.grad = None
+
+
+@final
+class _Entries:
+    """Entries of a tensor as they are now, to have them so again."""
+
+    def __init__(self, tensor: Tensor, places: Tensor) -> None:
+        # Through numpy where it can see them: its calls cost less than torch's, and this is done at every step.
+        plain = tensor.device.type == "cpu" and tensor.dtype in (torch.float32, torch.float64)
+        self._tensor: Any = tensor.numpy() if plain else tensor
+        self._places: Any = places.numpy() if plain else places
+        self._kept: Any = self._tensor[self._places]
+
+    def restore(self) -> None:
+        """Set the entries to what they were."""
+        if len(self._kept):
+            self._tensor[self._places] = self._kept
 
 
 _living: "weakref.WeakValueDictionary[int, FlatParameters]" = weakref.WeakValueDictionary()

@@ -21,6 +21,7 @@ def test_steps_are_those_of_torch(dtype: torch.dtype, options: dict[str, Any]) -
         ours.grad, theirs.grad = gradient.clone(), gradient.clone()
         for optimiser in optimisers:
             optimiser.step()
+        assert not ours.grad.any()  # used up
     relative, absolute = (1e-5, 1e-7) if dtype == torch.float32 else (1e-12, 1e-15)
     torch.testing.assert_close(ours, theirs, rtol=relative, atol=absolute)
     (own,), (plain,) = (optimiser.state_dict()["state"].values() for optimiser in optimisers)

@@ -31,14 +31,18 @@ def listops() -> Examples:
     return Examples.of(DATA, "tree")
 
 
-@pytest.mark.parametrize("reduction", ["mean", "sum"])
-def test_the_flat_step_equals_the_step_of_each_tensor(reduction: Literal["mean", "sum"]) -> None:
+@pytest.mark.parametrize(("name", "reduction"), [("adadelta", "mean"), ("adadelta", "sum"), ("adamw", "mean")])
+def test_the_flat_step_equals_the_step_of_each_tensor(
+    name: Literal["adadelta", "adamw"], reduction: Literal["mean", "sum"]
+) -> None:
     """The oracle is torch's own optimiser over the separate parameters."""
     examples = listops()
     flat_model, plain_model = model_for(examples), model_for(examples)
-    settings = TrainingSettings(batch_size=10, epochs=2, patience=None, l2=0.01, reduction=reduction)
+    settings = TrainingSettings(optimiser=name, batch_size=10, epochs=2, patience=None, l2=0.01, reduction=reduction)
     fit(flat_model, examples, settings)
-    optimiser = torch.optim.Adadelta(plain_model.parameters())
+    optimiser: torch.optim.Optimizer = torch.optim.Adadelta(plain_model.parameters())
+    if name == "adamw":
+        optimiser = torch.optim.AdamW(plain_model.parameters(), lr=3e-3, weight_decay=0)
     for epoch in range(2):
         for chosen in deal(examples, np.arange(len(examples)), settings, epoch):
             optimiser.zero_grad()

@@ -19,19 +19,23 @@ class FlatAdadelta(torch.optim.Adadelta):
         E \leftarrow \rho E + (1-\rho) g^2,\quad d = g \sqrt{D + \epsilon} / \sqrt{E + \epsilon},\quad
         D \leftarrow \rho D + (1-\rho) d^2,\quad \theta \leftarrow \theta - \eta d
 
+    A step uses the gradient up: it is zero afterwards, without a pass of its own over a large tensor.
+
     >>> weight = torch.nn.Parameter(torch.ones(2))
     >>> weight.grad = torch.ones(2)
     >>> FlatAdadelta([weight]).step()
-    >>> bool((weight < 1).all())
-    True
+    >>> bool((weight < 1).all()), weight.grad.tolist()
+    (True, [0.0, 0.0])
     """
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Take a step."""
+        """Take a step, and clear the gradient."""
         tensors = [tensor for group in self.param_groups for tensor in group["params"] if tensor.grad is not None]
         turned = any(group["maximize"] for group in self.param_groups)
         if closure is not None or turned or not all(map(_is_plain, tensors)):
-            return super().step(closure)
+            loss = super().step(closure)
+            self.zero_grad(set_to_none=False)
+            return loss
         for group in self.param_groups:
             for tensor in group["params"]:
                 if tensor.grad is None:
@@ -82,7 +86,7 @@ def adadelta_step(
     epsilon: float,
     decay: float,
 ) -> None:
-    """Take one step, in place."""
+    """Take one step, in place, and clear the gradient."""
     one = values.dtype.type(1)
     eta, keep, small, shrink = (
         values.dtype.type(rate),
@@ -96,3 +100,4 @@ def adadelta_step(
         delta = g * np.sqrt((deltas[k] + small) / (squares[k] + small))
         deltas[k] = keep * deltas[k] + (one - keep) * delta * delta
         values[k] -= eta * delta
+        gradient[k] = 0

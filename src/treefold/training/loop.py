@@ -183,14 +183,15 @@ class Trainer:
         for group in self.optimiser.param_groups:
             group["lr"] = _base_rate(settings) * _rate_factor(settings, self.state.step, total_steps)
         self.optimiser.step()
+        if not isinstance(self.optimiser, FlatAdadelta):  # which has cleared it
+            self.flat.gradient.zero_()
         if settings.weight_decay:
             self.flat.settle_values()
         self.state.step += 1
         return loss, correct, count
 
     def _add_gradients(self, chosen: Ints) -> tuple[float, int, int]:
-        """Compute the gradient of the batch's mean loss; of several processes each takes its share."""
-        self.flat.gradient.zero_()
+        """Add the gradient of the batch's mean loss to the zeros that stand there; of several processes each takes its share."""
         if self.workers.count == 1:
             return self._backward(chosen)
         share = self.workers.share(chosen)
