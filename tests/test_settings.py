@@ -1,6 +1,7 @@
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,6 +34,18 @@ def test_a_misspelt_key_names_the_nearest_and_a_bad_value_says_what_is_expected(
         ConfigurationError, match=r"model.aggregator: input should be 'sum', 'full', 'tucker'.* got 'tuker'"
     ):
         RunSettings.of({"model": {"aggregator": "tuker"}})
+
+
+@pytest.mark.parametrize("value", [True, "3"])
+@pytest.mark.parametrize("name", ["model.state_size", "model.dropout", "training.seed", "training.l2"])
+def test_truth_values_and_digits_in_quotes_are_no_numbers(name: str, value: object) -> None:
+    group, _, key = name.partition(".")
+    with pytest.raises(ConfigurationError, match=f"{name}: input should be a number, got {value!r}"):
+        RunSettings.of({group: {key: value}})
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    assert ModelSettings.of({"state_size": np.int64(3), "dropout": np.float32(0.5)}).state_size == 3
 
 
 def test_changes_as_text_reach_their_group() -> None:

@@ -6,21 +6,25 @@ from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    NonNegativeFloat,
-    PositiveFloat,
-    PositiveInt,
-    ValidationError,
-    model_validator,
-)
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
 
 from treefold.errors import ConfigurationError, nearest
 
+
+def _number(value: Any) -> Any:
+    """Refuse what would be turned into a number, but is none: a truth value, digits in quotes."""
+    if isinstance(value, (bool, str)):
+        raise PydanticCustomError("number", "Input should be a number")
+    return value
+
+
 Task = Literal["tree", "pair", "node", "regression"]
-Seed = Annotated[int, Field(ge=0, lt=2**63)]
+Count = Annotated[int, BeforeValidator(_number), Field(gt=0)]
+Seed = Annotated[int, BeforeValidator(_number), Field(ge=0, lt=2**63)]
+Positive = Annotated[float, BeforeValidator(_number), Field(gt=0)]
+NotNegative = Annotated[float, BeforeValidator(_number), Field(ge=0)]
+Share = Annotated[float, BeforeValidator(_number), Field(ge=0, lt=1)]
 Group = TypeVar("Group", bound="Settings")
 
 
@@ -58,19 +62,19 @@ class ModelSettings(Settings):
 
     cell: Literal["lstm", "rnn"] = "lstm"
     aggregator: Literal["sum", "full", "tucker", "canonical", "tensor-train"] | None = None
-    state_size: PositiveInt = 20
-    rank: PositiveInt | None = None
+    state_size: Count = 20
+    rank: Count | None = None
     shared: bool | None = None
-    arity: PositiveInt | None = None
+    arity: Count | None = None
     per_label: bool | None = None
     labels: Literal["onehot", "thermometer", "embedding", "numeric"] | None = None
-    label_size: PositiveInt | None = None
+    label_size: Count | None = None
     update: Literal["tanh", "sigmoid"] = "tanh"
     initialisation: Literal["balanced", "kaiming"] = "balanced"
     direction: Literal["up", "down", "both"] = "up"
-    hidden: tuple[PositiveInt, ...] = (20, 20)
-    comparison_size: PositiveInt = 75
-    dropout: float = Field(default=0.0, ge=0, lt=1)
+    hidden: tuple[Count, ...] = (20, 20)
+    comparison_size: Count = 75
+    dropout: Share = 0.0
 
 
 class TrainingSettings(Settings):
@@ -81,21 +85,21 @@ class TrainingSettings(Settings):
     """
 
     optimiser: Literal["adadelta", "adamw"] = "adadelta"
-    learning_rate: PositiveFloat | None = None
+    learning_rate: Positive | None = None
     schedule: Literal["constant", "cosine"] = "constant"
-    warmup: float = Field(default=0.0, ge=0, lt=1)
+    warmup: Share = 0.0
     reduction: Literal["mean", "sum"] = "mean"
-    weight_decay: NonNegativeFloat = 0.0
-    l2: NonNegativeFloat = 0.0
-    clip: PositiveFloat | None = None
-    batch_size: PositiveInt = 25
-    batch_nodes: PositiveInt | None = None
+    weight_decay: NotNegative = 0.0
+    l2: NotNegative = 0.0
+    clip: Positive | None = None
+    batch_size: Count = 25
+    batch_nodes: Count | None = None
     bucketed: bool = False
-    epochs: PositiveInt = 100
-    patience: PositiveInt | None = 10
+    epochs: Count = 100
+    patience: Count | None = 10
     seed: Seed = 0
-    threads: PositiveInt | None = None
-    checkpoint_minutes: PositiveFloat = 5.0
+    threads: Count | None = None
+    checkpoint_minutes: Positive = 5.0
     tensorboard: bool = False
 
 

@@ -138,6 +138,27 @@ def test_an_interrupt_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_being_asked_to_end_leaves_nothing_either(tmp_path: Path) -> None:
+    run = """
+import sys, time, treefold.cli as cli
+from treefold.files import atomic_folder
+@cli.app.command()
+def slow(place: str) -> None:
+    with atomic_folder(place):
+        print("at work", flush=True)
+        time.sleep(60)
+cli.main()
+"""
+    command = [sys.executable, "-c", run, "slow", str(tmp_path / "d")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None and process.stdout.readline() == "at work\n"
+    assert [path.name[:3] for path in tmp_path.iterdir()] == [".d."]
+    process.terminate()
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 130 and "interrupted" in said and "Traceback" not in said
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_force_replaces_a_data_set_and_nothing_else(tmp_path: Path) -> None:
     source = tmp_path / "in"
     source.mkdir()

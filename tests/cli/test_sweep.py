@@ -122,6 +122,9 @@ def test_a_dry_run_shows_everything_and_writes_nothing(
     assert f"{parameters:,}" in shown and not (tmp_path / "out").exists()
     sweep(grid, tmp_path / "out", dry_run=True, only=["good"])
     assert "bad c=3" not in capsys.readouterr().out
+    sweep(grid, tmp_path / "out", dry_run=True, only=["bad c=3"])
+    shown = capsys.readouterr().out
+    assert "bad c=3" in shown and "good" not in shown and "to do: 1 runs" in shown
 
 
 def test_names_with_brackets_are_shown_word_for_word(
@@ -158,7 +161,7 @@ def test_a_cut_last_line_is_set_aside_with_a_warning_and_its_run_repeated(
         (
             {"only": ["goood"]},
             ConfigurationError,
-            "a kind of the grid, 'bad', 'good', got 'goood' (nearest known: 'good')",
+            "a kind of the grid, 'good', 'bad', or a configuration like 'good c=2', got 'goood' (nearest known: 'good')",
         ),
         ({"address": "127.0.0.1:6379"}, ConfigurationError, "--address expects --on ray, got --on local"),
         ({"data": Path("absent")}, ForestFileError, "absent: expected a data set"),

@@ -132,7 +132,7 @@ def test_weights_that_mean_nothing_are_refused(weights: object, message: str) ->
     [
         ({"state_size": 0}, "TreeClassifier: state_size: input should be greater than 0, got 0"),
         ({"cell": "gru"}, "TreeClassifier: cell: input should be 'lstm' or 'rnn', got 'gru'"),
-        ({"epochs": "many"}, "TreeClassifier: epochs: input should be a valid integer"),
+        ({"epochs": "many"}, "TreeClassifier: epochs: input should be a number"),
         ({"unknown": "zeros"}, r"expects unknown to be one of 'error', 'zero', got 'zeros' \(nearest known: 'zero'\)"),
         ({"validation_fraction": 1.0}, "expects validation_fraction to be at least 0 and below 1, got 1.0"),
         ({"class_weight": "even"}, "expects class_weight to be None, 'balanced' or a dict of classes, got 'even'"),

@@ -157,4 +157,8 @@ def test_time_is_estimated_from_costs_and_better_from_finished_runs() -> None:
     slow = {**tiny.expected(0), "epochs": 2, "seconds": 2 * 5 * first.seconds_an_epoch}
     finished = [RunResult.model_validate(json.loads(json.dumps(slow)))]
     assert estimated_seconds(twin, finished, runs) == pytest.approx(slow["seconds"])
-    assert estimated_seconds(second, finished, runs) == pytest.approx(5 * 3 * second.seconds_an_epoch)
+    assert estimated_seconds(second, finished, runs) == pytest.approx(
+        5 * 2 * second.seconds_an_epoch
+    )  # 2 epochs, as it did
+    paused = {**slow, "seconds": 9000.0, "processor_seconds": slow["seconds"]}
+    assert estimated_seconds(twin, [RunResult.model_validate(paused)], runs) == pytest.approx(slow["seconds"])

@@ -2,6 +2,7 @@
 
 import io
 import os
+import signal
 import sys
 from typing import Final
 
@@ -53,6 +54,9 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal may know fewer characters than tables use
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        # Who asks politely to end, as schedulers do before they kill, gets what Ctrl-C does.
+        signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
         if sys.argv[1:2] != ["data"]:
             add_model_commands()

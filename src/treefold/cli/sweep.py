@@ -1,7 +1,7 @@
 """`treefold sweep`: the runs of a grid, side by side, each once."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -13,7 +13,7 @@ from rich.text import Text
 from treefold.cli.console import err, out
 from treefold.errors import ConfigurationError, nearest
 from treefold.experiments.events import Died, Engine, Event, Failed, Finished, Progressed, Started
-from treefold.experiments.grid import Grid, read_grid
+from treefold.experiments.grid import Configuration, Grid, read_grid
 from treefold.experiments.local import Local
 from treefold.experiments.planning import MULTIPLY_ADDS_A_SECOND, Run, estimated_seconds, open_data, plan
 from treefold.experiments.results import DAMAGED, RESULTS, Results
@@ -38,7 +38,9 @@ def sweep(
     on: Annotated[Literal["local", "ray"], typer.Option(help="Where runs are done.")] = "local",
     address: Annotated[str | None, typer.Option(help="A ray cluster; else one is started here.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the runs and what they cost; do nothing.")] = False,
-    only: Annotated[list[str] | None, typer.Option(help="Only entries of this kind; may be repeated.")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Only this kind, or this configuration: 'Hosvd c=20 r=3'; may be repeated.")
+    ] = None,
 ) -> None:
     """Train all configurations of a grid, and write a line of results for each run.
 
@@ -50,10 +52,10 @@ def sweep(
     if address is not None and on != "ray":
         raise ConfigurationError(f"--address expects --on ray, got --on {on}; leave one of them out.")
     chosen = read_grid(grid)
-    kinds = _kinds(chosen, only or [])
+    names = _chosen(chosen.configurations(str(grid)), only or [])
     if dry_run:
         examples, _ = open_data(chosen.data, data, grid.parent, out_folder, keep=False)
-        runs = [run for run in plan(chosen, examples, str(grid)) if run.kind in kinds]
+        runs = [run for run in plan(chosen, examples, str(grid)) if run.name in names]
         _show_plan(chosen, runs, Results.read(out_folder / RESULTS), workers or core_count())
         return
     with only_sweep(out_folder):
@@ -63,7 +65,7 @@ def sweep(
             results.set_damage_aside()
             err.print(f"warning: the last line of {RESULTS} was cut; it is set aside in {DAMAGED}.", style="yellow")
         examples, folder = open_data(chosen.data, data, grid.parent, out_folder)
-        runs = [run for run in plan(chosen, examples, str(grid)) if run.kind in kinds]
+        runs = [run for run in plan(chosen, examples, str(grid)) if run.name in names]
         todo = to_do(runs, results, chosen.budget)
         err.print(
             f"{chosen.name}: {len(runs)} runs, {len(runs) - len(todo)} done before, {len(todo)} to do", markup=False
@@ -88,14 +90,17 @@ def _engine(on: str, workers: int, address: str | None) -> Engine:
     return Ray(workers, address)
 
 
-def _kinds(grid: Grid, only: Iterable[str]) -> set[str]:
-    known = {str(entry.get("kind")) for entry in grid.models}
-    for kind in only:
-        if kind not in known:
+def _chosen(configurations: Sequence[Configuration], only: Sequence[str]) -> set[str]:
+    """Return the names of the configurations that are asked for, by their kinds or their titles; all without a word."""
+    known = list(dict.fromkeys(word for each in configurations for word in (each.kind, each.title)))
+    for word in only:
+        if word not in known:
+            kinds = ", ".join(dict.fromkeys(repr(each.kind) for each in configurations))
             raise ConfigurationError(
-                f"--only expects a kind of the grid, {', '.join(map(repr, sorted(known)))}, got {kind!r}{nearest(kind, known)}."
+                f"--only expects a kind of the grid, {kinds}, or a configuration like {known[1]!r}, got {word!r}"
+                f"{nearest(word, known)}."
             )
-    return set(only) or known
+    return {each.name for each in configurations if not only or each.kind in only or each.title in only}
 
 
 def _show_plan(grid: Grid, runs: Sequence[Run], results: Results, workers: int) -> None:

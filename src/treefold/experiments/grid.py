@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, final
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import Field
 
 from treefold.errors import ConfigurationError, nearest
-from treefold.settings import ModelSettings, Seed, Settings, Task, TrainingSettings, read_toml
+from treefold.settings import Count, ModelSettings, Positive, Seed, Settings, Task, TrainingSettings, read_toml
 
 _LISTS: Final = {"hidden"}  # settings that are lists themselves: a list of lists varies
 _RANKED: Final = {"tucker", "canonical", "tensor-train"}
@@ -20,15 +20,15 @@ class DataSource(Settings):
 
     make: Literal["listops", "lrt"] | None = None
     path: str | None = None
-    count: PositiveInt | None = None
-    seed: NonNegativeInt = 0
+    count: Count | None = None
+    seed: Seed = 0
 
 
 class Budget(Settings):
     """How long runs may take: a run that exceeds it stops after the epoch, with the best so far."""
 
-    minutes_per_run: PositiveFloat | None = None
-    total_hours: PositiveFloat | None = None
+    minutes_per_run: Positive | None = None
+    total_hours: Positive | None = None
 
 
 @final
@@ -40,6 +40,20 @@ class Configuration:
     kind: str
     model: ModelSettings
     training: TrainingSettings
+
+    @property
+    def title(self) -> str:
+        """Kind and sizes, as tables show them."""
+        return title_of(self.kind, self.model)
+
+
+def title_of(kind: str, model: ModelSettings) -> str:
+    """Say a configuration in a few words.
+
+    >>> title_of("Hosvd", ModelSettings(state_size=20, rank=3))
+    'Hosvd c=20 r=3'
+    """
+    return f"{kind} c={model.state_size}" + (f" r={model.rank}" if model.rank else "")
 
 
 @final

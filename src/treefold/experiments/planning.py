@@ -17,7 +17,7 @@ from treefold.cells import PerLabel
 from treefold.dataset import Dataset
 from treefold.datasets import build
 from treefold.errors import ConfigurationError, TreefoldError
-from treefold.experiments.grid import DataSource, Grid
+from treefold.experiments.grid import DataSource, Grid, title_of
 from treefold.experiments.results import RunResult, key_of
 from treefold.models import TreeModel
 from treefold.paper import counted_parameters
@@ -62,8 +62,7 @@ class Run:
     @property
     def configuration(self) -> str:
         """The configuration in a few words: kind and sizes."""
-        model = self.settings.model
-        return f"{self.kind} c={model.state_size}" + (f" r={model.rank}" if model.rank else "")
+        return title_of(self.kind, self.settings.model)
 
     @property
     def title(self) -> str:
@@ -151,23 +150,30 @@ def plan(grid: Grid, data: Dataset, where: str) -> list[Run]:
 def estimated_seconds(run: Run, finished: Iterable[RunResult], runs: Sequence[Run]) -> float:
     """Return how long a run will take: from finished runs of its configuration, or else from its multiply-adds.
 
-    Estimates from multiply-adds are scaled by what finished runs of the same grid took against theirs. Without a finished
-    run of the configuration, all epochs are expected.
+    Estimates from multiply-adds are scaled by what finished runs of the same grid took against theirs, and expect as many
+    epochs as those; without a finished run, all. What counts is the processor's time: runs may have been paused.
     """
     by_key = {each.key: each for each in runs}
-    same: list[RunResult] = []
+    same: list[float] = []
     ratios: list[float] = []
+    epochs: list[float] = []
     for result in finished:
         other = by_key.get(result.key)
         if other is None or not result.epochs:
             continue
-        ratios.append(result.seconds / result.epochs / other.seconds_an_epoch)
+        seconds = min(
+            result.seconds, result.busy_seconds
+        )  # several threads spend more of the processor's than of the clock's
+        ratios.append(seconds / result.epochs / other.seconds_an_epoch)
+        epochs.append(result.epochs)
         if other.name == run.name:
-            same.append(result)
+            same.append(seconds)
     if same:
-        return statistics.fmean(result.seconds for result in same)
-    scale = statistics.median(ratios) if ratios else 1.0
-    return scale * run.seconds_an_epoch * run.settings.training.epochs
+        return statistics.fmean(same)
+    most = run.settings.training.epochs
+    if not ratios:
+        return run.seconds_an_epoch * most
+    return statistics.median(ratios) * run.seconds_an_epoch * min(statistics.median(epochs), most)
 
 
 def _aggregation_parameters(settings: ModelSettings, model: TreeModel) -> tuple[int, str]:
