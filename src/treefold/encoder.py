@@ -15,12 +15,11 @@ from treefold.errors import ConfigurationError, TreeError, require_choice
 from treefold.flat import Arrangement, in_charge_of
 from treefold.forest import Forest
 from treefold.kernels import (
-    Measured,
+    FusedGradients,
     Scores,
     arrangement_of,
     fold_up_fused,
     fused_answers,
-    fused_gradients,
     is_worth_it,
     parts_of,
     perceptron,
@@ -195,16 +194,18 @@ class TreeEncoder(nn.Module):
                 passes.append(Memories(blocks, schedule.places))
         return Encoding(passes, self.state_size, batch)
 
-    def gradients_through(self, scores: Scores, batch: Batch, classes: Ints) -> Measured | None:
-        """Add the gradients of the batch's mean cross-entropy, for the scores of the roots' states.
+    def gradients_through(self, scores: Scores) -> FusedGradients | None:
+        """Return what adds the gradients of batches' mean cross-entropy, for the scores of the roots' states, without autograd.
 
-        Without autograd, where `FlatParameters` are in charge and the kernels can do it all; None where that cannot be.
+        For as long as the model stays as it is. None where `FlatParameters` are not in charge, or the kernels cannot do it all.
         """
-        together = scores.trees == 1 or parts_of(len(batch)) == 1
-        found = self._translated(batch) if together and self._runs_fused_alone(batch) else None
-        if found is None:
+        if len(self.cells) > 1 or not self._can_be_fused(_first_parameter(self.cells)):
             return None
-        return fused_gradients(self._cell("up"), batch, *found, scores, classes, share=self.share_subtrees)
+
+        def translation(batch: Batch) -> tuple[Ints, Ints, Tensor] | None:
+            return self._translated(batch) if self._is_worth_it(batch) else None
+
+        return FusedGradients.of(self._cell("up"), scores, translation, share=self.share_subtrees)
 
     def answers_through(self, scores: Scores, batch: Batch) -> Tensor | None:
         """Return the scores of the roots' states, without gradients, on several threads; None where that cannot be."""
@@ -252,18 +253,22 @@ class TreeEncoder(nn.Module):
 
     def _runs_fused(self, batch: Batch, reference: Tensor) -> bool:
         """Say whether the upward pass goes through the fused kernels; raise where it must and cannot."""
+        return self._can_be_fused(reference) and self._is_worth_it(batch)
+
+    def _can_be_fused(self, reference: Tensor) -> bool:
         if self.backend == "torch" or (self.backend == "auto" and self.direction == "down"):
             return False
         reason = f"direction='up', got {self.direction!r}" if self.direction != "up" else None
         if reason is None or self.backend == "auto":
             reason = why_not(self._cell("up"), reference)
-        if self.backend == "auto":
-            return reason is None and is_worth_it(self._cell("up"), batch)
-        if reason is not None:
+        if reason is not None and self.backend == "fused":
             raise ConfigurationError(
                 f"TreeEncoder with backend='fused' expects {reason}; choose backend='auto' or 'torch'."
             )
-        return True
+        return reason is None
+
+    def _is_worth_it(self, batch: Batch) -> bool:
+        return self.backend == "fused" or is_worth_it(self._cell("up"), batch)
 
     def _label_rows(self, batch: Batch, operators: Ints, codes: Ints, like: Tensor) -> tuple[Tensor | None, Ints]:
         """Return label vectors (X, M), and for each node its row of them, (N,), -1 where it sees none.

@@ -19,6 +19,7 @@ from treefold.flat import Arrangement
 from treefold.forest import Forest
 from treefold.functional import homogenise
 from treefold.kernels import (
+    FusedGradients,
     Measured,
     PairScores,
     Scores,
@@ -169,7 +170,7 @@ class TreeModel(nn.Module):
     def forward(self, batch: Batch | Forest) -> Tensor:
         """Return the head's outputs for a batch, or for all trees of a forest."""
         if not torch.is_grad_enabled() and isinstance(batch, Batch):
-            scores = self._plain_scores(batch)
+            scores = self._plain_scores()
             quick = None if scores is None else self.encoder.answers_through(scores, batch)
             if quick is not None:
                 return quick
@@ -178,10 +179,15 @@ class TreeModel(nn.Module):
 
     def add_gradients(self, batch: Batch, classes: Ints) -> Measured | None:
         """Add the gradients of the mean cross-entropy of a batch, where `FlatParameters` are in charge and kernels do it all."""
-        scores = self._plain_scores(batch)
-        return None if scores is None else self.encoder.gradients_through(scores, batch, classes)
+        kernels = self.gradient_kernels()
+        return None if kernels is None else kernels.add(batch, classes)
 
-    def _plain_scores(self, batch: Batch) -> Scores | None:
+    def gradient_kernels(self) -> FusedGradients | None:
+        """Return what does the same for many batches, for as long as no part is replaced or listened to."""
+        scores = self._plain_scores()
+        return None if scores is None else self.encoder.gradients_through(scores)
+
+    def _plain_scores(self) -> Scores | None:
         """Return the head of a classifier as kernels, where nobody listens to what goes on in between."""
         if any(map(is_heard, (self, self.encoder, self.head))):
             return None
@@ -191,7 +197,7 @@ class TreeModel(nn.Module):
             return None
         dropout = self.head.dropout
         is_plain = type(dropout) is nn.Dropout and not dropout.p and not is_heard(dropout)
-        return PairScores(self.head, len(batch) // 2) if is_plain else None
+        return PairScores(self.head) if is_plain else None
 
     def arrangements(self) -> list[Arrangement]:
         """Say how parameters should stand in one tensor, for `FlatParameters`."""

@@ -64,6 +64,29 @@ def test_gradients_are_added() -> None:
     torch.testing.assert_close(flat.gradient, 2 * once)
 
 
+def test_what_was_prepared_follows_the_parameters_and_ends_with_the_charge() -> None:
+    model = model_of(aggregator="tucker", rank=2)
+    flat = FlatParameters(model, model.arrangements())
+    classes = DATA.targets[CHOSEN].astype(np.int64)
+    with flat.in_charge():
+        kernels = model.gradient_kernels()
+        assert kernels is not None and kernels.add(DATA.batch(CHOSEN), classes) is not None
+        flat.values.data.mul_(0.5)  # as a step moves them, in place
+        flat.settle_values()
+        flat.gradient.zero_()
+        measured = kernels.add(DATA.batch(CHOSEN), classes)
+    plain = model_of(aggregator="tucker", rank=2)
+    plain.encoder.backend = "torch"
+    for parameter in plain.parameters():
+        parameter.data.mul_(0.5)
+    expected = nn.functional.cross_entropy(plain(DATA.batch(CHOSEN)), DATA.target(CHOSEN))
+    torch.autograd.backward(expected)
+    assert measured is not None and measured.loss == pytest.approx(float(expected.detach()), rel=1e-12)
+    for one, other in zip(model.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad, rtol=1e-9, atol=1e-11)
+    assert kernels.add(DATA.batch(CHOSEN), classes) is None
+
+
 def test_where_something_listens_or_learns_besides_it_is_left_to_autograd() -> None:
     classes = DATA.targets[CHOSEN].astype(np.int64)
     for settings in (
@@ -100,7 +123,7 @@ def test_answers_of_two_threads_are_those_of_one(in_charge: bool, training: bool
         with threads(1):
             alone = model(batch)
         with threads(2):
-            quick = model.encoder.answers_through(model._plain_scores(batch), batch)  # type: ignore[arg-type]
+            quick = model.encoder.answers_through(model._plain_scores(), batch)  # type: ignore[arg-type]
             together = model(batch)
         model.encoder.backend = "torch"
         plain = model(batch)

@@ -17,6 +17,7 @@ from treefold.bench.clock import Clock
 from treefold.bench.options import Job, Options, Values
 from treefold.datasets.build import make_listops
 from treefold.encoder import Encoding
+from treefold.kernels import FusedGradients
 from treefold.settings import RunSettings
 from treefold.training import loop, run, train
 from treefold.training.examples import Examples, Score
@@ -114,7 +115,6 @@ def watched(watch: Stopwatch) -> Iterator[None]:
         instead: list[tuple[Any, str, str]] = [
             (trainer, "run", OTHER),
             (trainer.optimiser, "step", "optimiser"),
-            (trainer.model, "add_gradients", "kernels"),
             (trainer.model.encoder, "forward", "kernels"),
             (trainer.model.head, "forward", "head"),
         ]
@@ -134,6 +134,7 @@ def watched(watch: Stopwatch) -> Iterator[None]:
     wrapped: list[tuple[Any, str, str]] = [
         (loop, "deal", "deal"),
         (Examples, "batch", "schedule"),
+        (FusedGradients, "add", "kernels"),
         (Examples, "loss", "head"),
         (torch.autograd, "backward", "head"),
         (Score, "of", "metrics"),

@@ -11,11 +11,12 @@ from treefold.kernels.calls import translate
 from treefold.kernels.comparisons import comparison_arrangement
 from treefold.kernels.dispatch import arrangement_of, fold_up_fused, is_worth_it, kernels_first, parts_of, why_not
 from treefold.kernels.gathering import gathered
-from treefold.kernels.gradients import Measured, fused_answers, fused_gradients
+from treefold.kernels.gradients import FusedGradients, Measured, fused_answers
 from treefold.kernels.perceptrons import is_heard, perceptron, perceptron_arrangement
 from treefold.kernels.scores import PairScores, Scores, TreeScores
 
 __all__ = [
+    "FusedGradients",
     "Measured",
     "PairScores",
     "Scores",
@@ -24,7 +25,6 @@ __all__ = [
     "comparison_arrangement",
     "fold_up_fused",
     "fused_answers",
-    "fused_gradients",
     "gathered",
     "is_heard",
     "is_worth_it",

@@ -1,6 +1,6 @@
 """Whole models without autograd: each part of a batch goes up, through the head and, in training, back, on its own thread."""
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, final
 
 import numpy as np
 import torch
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from treefold.batch import Batch
 from treefold.cells import Cell
-from treefold.flat import in_charge_of
+from treefold.flat import FlatParameters, in_charge_of
 from treefold.kernels.calls import backward, forward
 from treefold.kernels.compiled import planner
 from treefold.kernels.dispatch import (
@@ -18,6 +18,7 @@ from treefold.kernels.dispatch import (
     forward_for_once,
     known_layout,
     part_calls,
+    parts_of,
     weights_now,
 )
 from treefold.kernels.scores import Scores
@@ -33,57 +34,73 @@ class Measured(NamedTuple):
     right: int
 
 
-def fused_gradients(
-    cell: Cell,
-    batch: Batch,
-    operators: Ints,
-    rows: Ints,
-    vectors: Tensor,
-    scores: Scores,
-    classes: Ints,
-    *,
-    share: bool,
-) -> Measured | None:
-    """Add the gradients of the mean cross-entropy of the scores, where all parameters stand in one tensor.
+class Translation(Protocol):
+    """Says for each node of a batch its operator and its label row, and which label vectors these are rows of."""
 
-    ``operators``, ``rows`` and ``vectors`` as in `fold_up_fused`, ``classes`` of trees or pairs. None where it has to be done
-    otherwise.
+    def __call__(self, batch: Batch) -> tuple[Ints, Ints, Tensor] | None:
+        """Return None where that cannot be, or is not worth it."""
+
+
+@final
+class FusedGradients:
+    """Adds gradients of the mean cross-entropy of batches, one after the other, while `FlatParameters` are in charge.
+
+    What does not depend on the batch is looked at once: meanwhile no part of the model may be replaced or listened to.
     """
-    layout, head = known_layout(cell), scores.layout
-    if head is None or not scores.suits(layout) or vectors.requires_grad:
-        return None
-    if classes.min() < 0 or classes.max() >= head.sets[-1][WIDTH] or len(batch) != scores.trees * len(classes):
-        return None  # torch says what is wrong
-    home = in_charge_of(head.parameters[0])
-    if home is None:
-        return None
-    place, head_place = home.place_of(layout), home.place_of(head)
-    if place is None or head_place is None:
-        return None
-    values, gradient = home.values.detach().numpy(), home.gradient.numpy()
-    weights, on_top = Weights(values[place], *layout.tables), Weights(values[head_place], *head.tables)
-    calls = part_calls(layout, batch, operators, rows, vectors, weights, share=share)
-    labels: Floats = calls[0].labels
-    # The first part adds to the gradient itself; the others' are added in their order, so that the sum is the same every time.
-    whole = [gradient, *(np.zeros_like(gradient) for _ in calls[1:])]
 
-    def run(part: int) -> tuple[float, int]:
-        call, d_values = calls[part], whole[part]
-        plan, states = forward_for_once(call, kept=True)
-        trees = _trees_of(batch, call)
-        own, roots = classes[trees], plan.unit_of[batch.roots[trees] - call.first]
-        kept, out = scores.forward(on_top, states.memory, roots)
-        loss, right = cross_entropy(out, own, len(classes))
-        d_memory = np.zeros_like(states.memory)
-        scores.backward(on_top, states.memory, roots, kept, out, d_memory, d_values[head_place])
-        backward(weights, plan, states, labels, d_memory, d_values[place], np.zeros_like(labels))
-        return loss, right
+    def __init__(
+        self, cell: Cell, scores: Scores, translation: Translation, home: FlatParameters, *, share: bool
+    ) -> None:
+        assert scores.layout is not None
+        self._layout, self._scores, self._translation, self._share = known_layout(cell), scores, translation, share
+        self._home, self._place, self._head_place = home, home.place_of(self._layout), home.place_of(scores.layout)
+        values, self._gradient = home.values.detach().numpy(), home.gradient.numpy()
+        self._cell = Weights(values[self._place], *self._layout.tables)
+        self._head = Weights(values[self._head_place], *scores.layout.tables)
+        self._classes: int = scores.layout.sets[-1][WIDTH]
 
-    measured = announced("training", (forward, backward), weights, lambda: each_part(run, len(calls)))
-    for other in whole[1:]:
-        gradient += other
-    losses, right = zip(*measured, strict=True)
-    return Measured(sum(losses) / len(classes), sum(right))
+    @classmethod
+    def of(cls, cell: Cell, scores: Scores, translation: Translation, *, share: bool) -> "FusedGradients | None":
+        """Look at a model whose cell `why_not` has nothing against; None where not all of its parameters stand in one tensor."""
+        layout, head = known_layout(cell), scores.layout
+        home = None if head is None or not scores.suits(layout) else in_charge_of(head.parameters[0])
+        if head is None or home is None or home.place_of(layout) is None or home.place_of(head) is None:
+            return None
+        return cls(cell, scores, translation, home, share=share)
+
+    def add(self, batch: Batch, classes: Ints) -> Measured | None:
+        """Add the gradients for the classes of a batch's trees, or pairs; None where it has to be done otherwise."""
+        scores, trees = self._scores, len(batch)
+        if not self._home.is_in_charge or not scores.pays(trees) or (scores.trees > 1 and parts_of(trees) > 1):
+            return None
+        if classes.min() < 0 or classes.max() >= self._classes or trees != scores.trees * len(classes):
+            return None  # torch says what is wrong
+        found = self._translation(batch)
+        if found is None or found[2].requires_grad:
+            return None
+        weights, on_top, place, head_place = self._cell, self._head, self._place, self._head_place
+        calls = part_calls(self._layout, batch, *found, weights, share=self._share)
+        labels: Floats = calls[0].labels
+        # The first part adds to the gradient itself; the others' are added in their order: the sum is the same every time.
+        whole = [self._gradient, *(np.zeros_like(self._gradient) for _ in calls[1:])]
+
+        def run(part: int) -> tuple[float, int]:
+            call, d_values = calls[part], whole[part]
+            plan, states = forward_for_once(call, kept=True)
+            trees = _trees_of(batch, call)
+            own, roots = classes[trees], plan.unit_of[batch.roots[trees] - call.first]
+            kept, out = scores.forward(on_top, states.memory, roots)
+            loss, right = cross_entropy(out, own, len(classes))
+            d_memory = np.zeros_like(states.memory)
+            scores.backward(on_top, states.memory, roots, kept, out, d_memory, d_values[head_place])
+            backward(weights, plan, states, labels, d_memory, d_values[place], np.zeros_like(labels))
+            return loss, right
+
+        measured = announced("training", (forward, backward), weights, lambda: each_part(run, len(calls)))
+        for other in whole[1:]:
+            self._gradient += other
+        losses, right = zip(*measured, strict=True)
+        return Measured(sum(losses) / len(classes), sum(right))
 
 
 def fused_answers(

@@ -21,7 +21,7 @@ class Scores(abc.ABC):
     trees: int
     """How many trees a row of scores is for; where it is more than one, they cannot be shared out among threads."""
     layout: Layout | None
-    """None where the head has something that the kernels do not know, or where torch is faster."""
+    """None where the head has something that the kernels do not know."""
 
     @property
     @abc.abstractmethod
@@ -31,6 +31,10 @@ class Scores(abc.ABC):
     def suits(self, cell: Layout) -> bool:
         """Say whether the states are those of a cell; else torch says what is wrong."""
         return self.layout is not None and self.in_size == cell.state_size
+
+    def pays(self, trees: int) -> bool:
+        """Say whether the kernels are faster than torch for so many trees."""
+        return True
 
     @abc.abstractmethod
     def forward(self, weights: Weights, memory: Floats, roots: Ints) -> tuple[list[Floats], Floats]:
@@ -89,9 +93,12 @@ class PairScores(Scores):
 
     trees = 2
 
-    def __init__(self, head: nn.Module, pairs: int) -> None:
-        layout = comparison_layout(head)
-        self.layout = layout if layout is not None and pairs * layout.size <= _MOST else None
+    def __init__(self, head: nn.Module) -> None:
+        self.layout = comparison_layout(head)
+
+    def pays(self, trees: int) -> bool:
+        """Say whether the kernels are faster: not for many pairs with a large tensor."""
+        return self.layout is not None and trees // 2 * self.layout.size <= _MOST
 
     @property
     def in_size(self) -> int:

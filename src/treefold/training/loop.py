@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from treefold.errors import TrainingError
 from treefold.flat import FlatParameters
-from treefold.kernels import kernels_first
+from treefold.kernels import FusedGradients, kernels_first
 from treefold.kernels.optimisers import FlatAdadelta
 from treefold.models import TreeModel
 from treefold.settings import TrainingSettings
@@ -108,6 +108,7 @@ class Trainer:
         self.optimiser = _optimiser(self.flat.values, settings)
         self.best = self.flat.values.detach().clone()
         self.state = State()
+        self._kernels: FusedGradients | None = None
 
     @property
     def finished(self) -> bool:
@@ -131,6 +132,7 @@ class Trainer:
     def _epoch(self, reporter: Reporter, after: Callable[["Trainer"], None]) -> None:
         state = self.state
         batches = deal(self.examples, self.train_numbers, self.settings, state.epoch)
+        self._kernels = self.model.gradient_kernels()
         total_steps = self.settings.epochs * len(batches)
         start, processor_start = time.perf_counter() - state.seconds, time.process_time() - state.processor_seconds
         while state.batch < len(batches):
@@ -203,7 +205,7 @@ class Trainer:
 
     def _backward(self, chosen: Ints) -> tuple[float, int, int]:
         batch, classes = self.examples.batch(chosen), self.examples.plain_classes(chosen)
-        measured = None if classes is None else self.model.add_gradients(batch, classes)
+        measured = None if classes is None or self._kernels is None else self._kernels.add(batch, classes)
         if measured is not None:
             return measured.loss, measured.right, len(chosen)
         outputs = self.model(batch)
