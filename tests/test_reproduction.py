@@ -1,0 +1,40 @@
+"""The tables in docs/reproduction.md are those of the committed results."""
+
+import json
+import re
+import runpy
+import statistics
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "experiments" / "results"
+
+
+def test_the_tables_of_the_reproduction_are_those_of_the_results() -> None:
+    text = (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
+    script = runpy.run_path(str(ROOT / "experiments" / "tables.py"))
+    assert script["written"](text) == text, "results were added: python experiments/tables.py puts them into the tables"
+
+
+@pytest.mark.parametrize("grid", ["listops", "lrt"])
+def test_a_row_is_the_mean_of_its_seeds(grid: str) -> None:
+    text = (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
+    title = {"listops": "\n## ListOps\n", "lrt": "\n## LRT\n"}[grid]
+    shown = text.partition(title)[2].partition("\n## ")[0]
+    rows = re.findall(
+        r"^\| (\w+)-LSTM c=(\d+)(?: r=(\d+))? \| [\d,]+ \| ([\d.]+)(?: \(([\d.]+)\))? \|", shown, re.MULTILINE
+    )
+    lines = [json.loads(line) for line in (RESULTS / f"{grid}.jsonl").read_text(encoding="utf-8").splitlines()]
+    scores: dict[tuple[str, str, str], list[float]] = {}
+    for line in lines:
+        model = line["settings"]["model"]
+        key = line["kind"], str(model["state_size"]), str(model["rank"] or "")
+        scores.setdefault(key, []).append(100 * line["validation"])
+    assert len(rows) == len(scores)
+    for kind, size, rank, mean, deviation in rows:
+        values = scores[kind, size, rank]
+        assert float(mean) == pytest.approx(statistics.fmean(values), abs=0.006)
+        assert bool(deviation) == (len(values) > 1)
+        assert len(values) == 1 or float(deviation) == pytest.approx(statistics.stdev(values), abs=0.006)
