@@ -15,13 +15,13 @@ from treefold.errors import ConfigurationError, TreeError, require_choice
 from treefold.flat import Arrangement, in_charge_of
 from treefold.forest import Forest
 from treefold.kernels import (
+    Alphabet,
     FusedGradients,
     Scores,
     arrangement_of,
     fold_up_fused,
     fused_answers,
     is_worth_it,
-    parts_of,
     perceptron,
     translate,
     why_not,
@@ -201,37 +201,37 @@ class TreeEncoder(nn.Module):
         """
         if len(self.cells) > 1 or not self._can_be_fused(_first_parameter(self.cells)):
             return None
+        return FusedGradients.of(self._cell("up"), scores, self._translation_of, share=self.share_subtrees)
 
-        def translation(batch: Batch) -> tuple[Ints, Ints, Tensor] | None:
-            return self._translated(batch) if self._is_worth_it(batch) else None
-
-        return FusedGradients.of(self._cell("up"), scores, translation, share=self.share_subtrees)
-
-    def answers_through(self, scores: Scores, batch: Batch) -> Tensor | None:
-        """Return the scores of the roots' states, without gradients, on several threads; None where that cannot be."""
-        apart = scores.trees == 1 and parts_of(len(batch)) > 1
-        found = self._translated(batch) if apart and self._runs_fused_alone(batch) else None
-        if found is None:
+    def answers_through(self, scores: Scores, forest: Forest, trees: Ints) -> Tensor | None:
+        """Return the scores of the roots' states, without gradients, by the shortest way; None where that cannot be."""
+        if len(self.cells) > 1 or not self._can_be_fused(_first_parameter(self.cells)):
             return None
-        return fused_answers(self._cell("up"), batch, *found, scores, share=self.share_subtrees)
+        return fused_answers(self._cell("up"), scores, self._translation_of, forest, trees, share=self.share_subtrees)
 
-    def _runs_fused_alone(self, batch: Batch) -> bool:
-        return len(self.cells) == 1 and self._runs_fused(batch, _first_parameter(self.cells))
+    def _translation_of(self, forest: Forest, trees: int, nodes: int) -> Alphabet | None:
+        return self._alphabet(forest.vocabulary, nodes) if self._is_worth_it(trees, nodes) else None
 
     def _translated(self, batch: Batch) -> tuple[Ints, Ints, Tensor] | None:
         """Return for trees whose labels are rows of a table each node's operator, its row and the table, all in one call.
 
         None where that cannot be, also where something is wrong with the trees: those who look more closely say what.
         """
-        if not isinstance(self.labels, (OneHot, Thermometer, Embedding)) or len(batch.vectors):
+        alphabet = None if len(batch.vectors) else self._alphabet(batch.vocabulary, batch.node_count)
+        if alphabet is None:
             return None
-        table, allowed, codes = self.labels.table, self._allowed["up"], self._codes_of(batch.vocabulary)
-        if len(table) > batch.node_count:
-            return None
-        operators, rows, right = translate(
-            batch.labels, codes, len(self.operators), batch.parents, batch.slots, allowed
-        )
+        codes, count, allowed, table = alphabet
+        operators, rows, right = translate(batch.labels, codes, count, batch.parents, batch.slots, allowed)
         return (operators, rows, table) if right else None
+
+    def _alphabet(self, vocabulary: Vocabulary, nodes: int) -> Alphabet | None:
+        """Return what labels are where they are rows of a table; None where they are not, or the table has more than nodes."""
+        if not isinstance(self.labels, (OneHot, Thermometer, Embedding)):
+            return None
+        table = self.labels.table
+        if len(table) > nodes:
+            return None
+        return Alphabet(self._codes_of(vocabulary), len(self.operators), self._allowed["up"], table)
 
     def __getstate__(self) -> dict[str, Any]:
         """Give each parameter storage of its own before it is pickled: a view would bring along all that it stands among."""
@@ -253,7 +253,7 @@ class TreeEncoder(nn.Module):
 
     def _runs_fused(self, batch: Batch, reference: Tensor) -> bool:
         """Say whether the upward pass goes through the fused kernels; raise where it must and cannot."""
-        return self._can_be_fused(reference) and self._is_worth_it(batch)
+        return self._can_be_fused(reference) and self._is_worth_it(len(batch), batch.node_count)
 
     def _can_be_fused(self, reference: Tensor) -> bool:
         if self.backend == "torch" or (self.backend == "auto" and self.direction == "down"):
@@ -267,8 +267,8 @@ class TreeEncoder(nn.Module):
             )
         return reason is None
 
-    def _is_worth_it(self, batch: Batch) -> bool:
-        return self.backend == "fused" or is_worth_it(self._cell("up"), batch)
+    def _is_worth_it(self, trees: int, nodes: int) -> bool:
+        return self.backend == "fused" or is_worth_it(self._cell("up"), trees, nodes)
 
     def _label_rows(self, batch: Batch, operators: Ints, codes: Ints, like: Tensor) -> tuple[Tensor | None, Ints]:
         """Return label vectors (X, M), and for each node its row of them, (N,), -1 where it sees none.

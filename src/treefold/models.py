@@ -25,6 +25,7 @@ from treefold.kernels import (
     Scores,
     TreeScores,
     comparison_arrangement,
+    gathered,
     is_heard,
     perceptron_arrangement,
 )
@@ -169,18 +170,32 @@ class TreeModel(nn.Module):
 
     def forward(self, batch: Batch | Forest) -> Tensor:
         """Return the head's outputs for a batch, or for all trees of a forest."""
-        if not torch.is_grad_enabled() and isinstance(batch, Batch):
-            scores = self._plain_scores()
-            quick = None if scores is None else self.encoder.answers_through(scores, batch)
-            if quick is not None:
-                return quick
         outputs: Tensor = self.head(self.encoder(batch))
         return outputs
 
-    def add_gradients(self, batch: Batch, classes: Ints) -> Measured | None:
-        """Add the gradients of the mean cross-entropy of a batch, where `FlatParameters` are in charge and kernels do it all."""
+    def answers(self, forest: Forest, trees: Ints) -> Tensor:
+        """Return the head's outputs for some trees of a forest, without gradients, by the shortest way there is.
+
+        >>> from treefold import OneHot, TreeLSTM
+        >>> forest = Forest(["(f a)", "b", "(f b)"])
+        >>> cell = TreeLSTM("sum", state_size=4, arity=1, label_size=3)
+        >>> model = TreeModel(TreeEncoder(cell, OneHot("fab")), Classifier(in_size=4, classes=2))
+        >>> model.answers(forest, np.array([2, 0])).shape
+        torch.Size([2, 2])
+        """
+        with torch.no_grad():
+            scores = self._plain_scores()
+            quick = None if scores is None else self.encoder.answers_through(scores, forest, trees)
+            if quick is not None:
+                return quick
+            batch = gathered(forest, trees)
+            outputs: Tensor = self(forest.batch(trees) if batch is None else batch)
+            return outputs
+
+    def add_gradients(self, forest: Forest, trees: Ints, classes: Ints) -> Measured | None:
+        """Add the gradients of the mean cross-entropy of trees, where `FlatParameters` are in charge and kernels do it all."""
         kernels = self.gradient_kernels()
-        return None if kernels is None else kernels.add(batch, classes)
+        return None if kernels is None else kernels.add(forest, trees, classes)
 
     def gradient_kernels(self) -> FusedGradients | None:
         """Return what does the same for many batches, for as long as no part is replaced or listened to."""

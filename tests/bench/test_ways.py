@@ -19,6 +19,8 @@ from treefold.bench.ways import (
     with_settings,
 )
 from treefold.errors import ConfigurationError
+from treefold.forest import Forest
+from treefold.kernels import FusedGradients, Measured
 from treefold.training.examples import Examples, deal
 
 SMALL = Case("listops", "tucker", 4, 2)
@@ -28,13 +30,18 @@ SMALL = Case("listops", "tucker", 4, 2)
 def scheduled(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     """Note which examples were put into batches."""
     noted: list[list[int]] = []
-    original = Examples.batch
+    original, add = Examples.batch, FusedGradients.add
 
     def batch(self: Examples, numbers: Any) -> Batch:
         noted.append(numbers.tolist())
         return original(self, numbers)
 
+    def adding(self: FusedGradients, forest: Forest, trees: Any, classes: Any) -> Measured | None:
+        noted.append(trees.tolist())
+        return add(self, forest, trees, classes)
+
     monkeypatch.setattr(Examples, "batch", batch)
+    monkeypatch.setattr(FusedGradients, "add", adding)
     return noted
 
 
@@ -75,14 +82,20 @@ def test_inference_computes_no_gradient_and_one_by_one_answers_each_tree_alone(
 ) -> None:
     examples, model = examples_of("listops", 30), model_of(SMALL)
     asked: list[tuple[int, bool]] = []
-    forward = type(model).forward
+    forward, answers = type(model).forward, type(model).answers
 
     def noting(self: Any, batch: Any) -> Any:
         outputs = forward(self, batch)
         asked.append((len(batch), outputs.requires_grad))
         return outputs
 
+    def answering(self: Any, forest: Any, trees: Any) -> Any:
+        outputs = answers(self, forest, trees)
+        asked.append((len(trees), outputs.requires_grad))
+        return outputs
+
     monkeypatch.setattr(type(model), "forward", noting)
+    monkeypatch.setattr(type(model), "answers", answering)
     inference(model, examples, [np.arange(7), np.arange(7, 12)])(time.thread_time)
     assert asked == [(7, False), (7, False), (5, False)]  # the first once without a clock
     asked.clear()

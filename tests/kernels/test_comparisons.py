@@ -22,6 +22,7 @@ from treefold.training import Examples
 
 DATA = Examples.of(build.make_lrt(300, seed=3), "pair")
 CHOSEN = np.arange(30)
+TREES = DATA.trees_of(CHOSEN)
 
 
 def model_of(**settings: object) -> TreeModel:
@@ -50,9 +51,9 @@ def test_scores_and_gradients_are_those_of_the_formula(size: int, hidden: int, p
 
     weights = layout.pack([parameter.detach() for parameter in parameters])
     tables, states = (weights.values, weights.sets, size), memory.detach().numpy()
-    products, compared, scores = comparison_forward(*tables, states, roots)
+    carried, compared, scores = comparison_forward(*tables, states, roots)
     d_memory, d_values = np.ones_like(states), np.ones_like(weights.values)
-    comparison_backward(*tables, states, roots, products, compared, delta.numpy(), d_memory, d_values)
+    comparison_backward(*tables, states, roots, carried, compared, delta.numpy(), d_memory, d_values)
 
     np.testing.assert_allclose(scores, expected.detach().numpy(), rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(d_memory, 1 + wanted[0].numpy(), rtol=1e-10, atol=1e-12)  # they are added
@@ -70,7 +71,7 @@ def test_a_step_on_pairs_is_that_of_autograd() -> None:
     classes = DATA.plain_classes(CHOSEN)
     assert classes is not None
     with FlatParameters(model, model.arrangements()).in_charge(), threads(1):
-        measured = model.add_gradients(DATA.batch(CHOSEN), classes)
+        measured = model.add_gradients(DATA.forest, TREES, classes)
     assert measured is not None
     assert measured.loss == pytest.approx(float(expected.detach()), rel=1e-12)
     assert measured.right == int((outputs.argmax(1) == target).sum())
@@ -78,29 +79,41 @@ def test_a_step_on_pairs_is_that_of_autograd() -> None:
         torch.testing.assert_close(one.grad, other.grad, rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_answers_on_pairs_are_those_of_torch(count: int) -> None:
+    model = model_of().eval()
+    with threads(count):
+        found = [model.answers(DATA.forest, DATA.trees_of(chosen)) for chosen in (CHOSEN, np.arange(200))]
+    model.encoder.backend = "torch"
+    with torch.no_grad():
+        for outputs, chosen in zip(found, (CHOSEN, np.arange(200)), strict=True):
+            torch.testing.assert_close(outputs, model(DATA.batch(chosen)), rtol=1e-10, atol=1e-12)
+
+
 def test_it_is_left_to_autograd_where_something_listens_is_dropped_or_does_not_fit() -> None:
-    classes, batch = DATA.targets[CHOSEN].astype(np.int64), DATA.batch(CHOSEN)
+    classes = DATA.targets[CHOSEN].astype(np.int64)
     model = model_of()
     with FlatParameters(model, model.arrangements()).in_charge(), threads(1):
-        assert model.add_gradients(batch, classes) is not None
-        assert model.add_gradients(batch, classes[:-1]) is None  # not two trees for each class
+        assert model.add_gradients(DATA.forest, TREES, classes) is not None
+        assert model.add_gradients(DATA.forest, TREES, classes[:-1]) is None  # not two trees for each class
         assert isinstance(model.head, PairClassifier)
         for module in (model.head, model.head.comparison, model.head.scores, model.head.dropout):
             for hear in (module.register_forward_hook, module.register_full_backward_pre_hook):
                 hook = hear(lambda *arguments: None)
-                assert model.add_gradients(batch, classes) is None
+                assert model.add_gradients(DATA.forest, TREES, classes) is None
                 hook.remove()
         many = np.tile(CHOSEN, 2)
         with threads(2):  # left and right trees would be in different parts
-            assert model.add_gradients(DATA.batch(many), DATA.targets[many].astype(np.int64)) is None
+            assert model.add_gradients(DATA.forest, DATA.trees_of(many), DATA.targets[many].astype(np.int64)) is None
     model = model_of(dropout=0.5)
     with FlatParameters(model, model.arrangements()).in_charge(), threads(1):
-        assert model.add_gradients(batch, classes) is None
+        assert model.add_gradients(DATA.forest, TREES, classes) is None
 
 
 def test_many_pairs_with_a_large_tensor_are_left_to_torch() -> None:
     head = PairClassifier(in_size=100, classes=7)
-    assert PairScores(head).pays(50) and not PairScores(head).pays(500)
+    with threads(1):
+        assert PairScores(head).can_share_out(50) and not PairScores(head).can_share_out(500)
 
 
 def test_a_layout_is_made_once_and_forgotten_with_its_head() -> None:
@@ -141,17 +154,17 @@ def test_a_head_with_other_parts_is_left_to_torch(name: str, module: nn.Module) 
     with torch.no_grad():
         torch.testing.assert_close(model(batch), expected.detach())
     with FlatParameters(model, model.arrangements()).in_charge(), threads(1):
-        assert model.add_gradients(batch, DATA.targets[CHOSEN].astype(np.int64)) is None
+        assert model.add_gradients(DATA.forest, TREES, DATA.targets[CHOSEN].astype(np.int64)) is None
 
 
 def test_what_torch_would_call_an_error_is_left_to_it() -> None:
-    model, batch, classes = model_of(), DATA.batch(CHOSEN), DATA.targets[CHOSEN].astype(np.int64)
+    model, classes = model_of(), DATA.targets[CHOSEN].astype(np.int64)
     with FlatParameters(model, model.arrangements()).in_charge(), threads(1):
         for wrong in (-1, 7):
-            assert model.add_gradients(batch, np.where(np.arange(30) == 5, wrong, classes)) is None
+            assert model.add_gradients(DATA.forest, TREES, np.where(np.arange(30) == 5, wrong, classes)) is None
     model.head = PairClassifier(in_size=8, classes=7).double()  # the states have 4 entries
     with FlatParameters(model, model.arrangements()).in_charge(), threads(1):
-        assert model.add_gradients(batch, classes) is None
+        assert model.add_gradients(DATA.forest, TREES, classes) is None
 
 
 def test_a_layout_follows_its_parameters() -> None:

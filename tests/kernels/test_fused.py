@@ -301,10 +301,10 @@ def test_compiling_is_announced(caplog: pytest.LogCaptureFixture, monkeypatch: p
 
 
 def test_large_matrices_on_many_nodes_go_to_torch() -> None:
-    batch = Forest(EVERYTHING).batch()
+    nodes = Forest(EVERYTHING).node_count
     small = TreeRNN(Tucker(state_size=20, arity=5, rank=3))
     large = TreeRNN("sum", state_size=1500, arity=2)
-    assert is_worth_it(small, batch) and not is_worth_it(large, batch)
+    assert is_worth_it(small, 1, nodes) and not is_worth_it(large, 1, nodes)
 
 
 def test_what_stands_ready_for_inference_is_changed_saved_and_copied_like_any_model() -> None:

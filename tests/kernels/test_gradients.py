@@ -8,11 +8,12 @@ import pytest
 import torch
 from torch import nn
 
-from treefold import AGGREGATORS, TreeModel
+from treefold import AGGREGATORS, Forest, TreeModel
 from treefold.building import build_model, facts_of, resolve
 from treefold.datasets import build
+from treefold.errors import TreeError, TreeIndexError, VocabularyError
 from treefold.flat import FlatParameters
-from treefold.kernels.gradients import cross_entropy
+from treefold.kernels.scores import cross_entropy
 from treefold.settings import ModelSettings
 from treefold.threads import threads
 from treefold.training import Examples
@@ -43,7 +44,7 @@ def test_loss_right_answers_and_gradients_are_those_of_autograd(aggregator: str,
     classes = DATA.plain_classes(CHOSEN)
     assert classes is not None
     with flat.in_charge(), threads(count):
-        measured = model.add_gradients(DATA.batch(CHOSEN), classes)
+        measured = model.add_gradients(DATA.forest, CHOSEN, classes)
     if aggregator == "tensor-train" and not shared:
         assert measured is None  # its parameters cannot stand in one tensor as the kernels read them
         return
@@ -58,9 +59,9 @@ def test_gradients_are_added() -> None:
     flat = FlatParameters(model, model.arrangements())
     classes = DATA.targets[CHOSEN].astype(np.int64)
     with flat.in_charge():
-        model.add_gradients(DATA.batch(CHOSEN), classes)
+        model.add_gradients(DATA.forest, CHOSEN, classes)
         once = flat.gradient.clone()
-        model.add_gradients(DATA.batch(CHOSEN), classes)
+        model.add_gradients(DATA.forest, CHOSEN, classes)
     torch.testing.assert_close(flat.gradient, 2 * once)
 
 
@@ -70,11 +71,11 @@ def test_what_was_prepared_follows_the_parameters_and_ends_with_the_charge() -> 
     classes = DATA.targets[CHOSEN].astype(np.int64)
     with flat.in_charge():
         kernels = model.gradient_kernels()
-        assert kernels is not None and kernels.add(DATA.batch(CHOSEN), classes) is not None
+        assert kernels is not None and kernels.add(DATA.forest, CHOSEN, classes) is not None
         flat.values.data.mul_(0.5)  # as a step moves them, in place
         flat.settle_values()
         flat.gradient.zero_()
-        measured = kernels.add(DATA.batch(CHOSEN), classes)
+        measured = kernels.add(DATA.forest, CHOSEN, classes)
     plain = model_of(aggregator="tucker", rank=2)
     plain.encoder.backend = "torch"
     for parameter in plain.parameters():
@@ -84,7 +85,7 @@ def test_what_was_prepared_follows_the_parameters_and_ends_with_the_charge() -> 
     assert measured is not None and measured.loss == pytest.approx(float(expected.detach()), rel=1e-12)
     for one, other in zip(model.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(one.grad, other.grad, rtol=1e-9, atol=1e-11)
-    assert kernels.add(DATA.batch(CHOSEN), classes) is None
+    assert kernels.add(DATA.forest, CHOSEN, classes) is None
 
 
 def test_where_something_listens_or_learns_besides_it_is_left_to_autograd() -> None:
@@ -96,21 +97,20 @@ def test_where_something_listens_or_learns_besides_it_is_left_to_autograd() -> N
     ):
         model = model_of(aggregator="sum", **settings)
         with FlatParameters(model, model.arrangements()).in_charge():
-            assert model.add_gradients(DATA.batch(CHOSEN), classes) is None, settings
+            assert model.add_gradients(DATA.forest, CHOSEN, classes) is None, settings
     model = model_of(aggregator="sum")
-    assert model.add_gradients(DATA.batch(CHOSEN), classes) is None  # nobody is in charge
+    assert model.add_gradients(DATA.forest, CHOSEN, classes) is None  # nobody is in charge
     with FlatParameters(model, model.arrangements()).in_charge():
         heard: list[object] = []
         outer = model.register_forward_hook(lambda *arguments: None)
-        assert model.add_gradients(DATA.batch(CHOSEN), classes) is None
+        assert model.add_gradients(DATA.forest, CHOSEN, classes) is None
         outer.remove()
         hook = model.head.register_forward_hook(lambda *arguments: heard.append(arguments))
-        assert model.add_gradients(DATA.batch(CHOSEN), classes) is None
-        with torch.no_grad(), threads(2):
-            model(DATA.batch(CHOSEN))
+        assert model.add_gradients(DATA.forest, CHOSEN, classes) is None
+        model.answers(DATA.forest, CHOSEN)
         assert heard
         hook.remove()
-        assert model.add_gradients(DATA.batch(CHOSEN), classes) is not None
+        assert model.add_gradients(DATA.forest, CHOSEN, classes) is not None
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -121,16 +121,38 @@ def test_answers_of_two_threads_are_those_of_one(in_charge: bool, training: bool
     batch = DATA.batch(CHOSEN)
     with torch.no_grad():
         with threads(1):
-            alone = model(batch)
+            alone = model.answers(DATA.forest, CHOSEN)
         with threads(2):
-            quick = model.encoder.answers_through(model._plain_scores(), batch)  # type: ignore[arg-type]
-            together = model(batch)
+            scores = model._plain_scores()
+            assert scores is not None
+            quick = model.encoder.answers_through(scores, DATA.forest, CHOSEN)
+            together = model.answers(DATA.forest, CHOSEN)
         model.encoder.backend = "torch"
         plain = model(batch)
     assert quick is not None and torch.equal(quick, together) and quick.shape == (len(CHOSEN), 10)
     torch.testing.assert_close(alone, together, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(plain, together, rtol=1e-10, atol=1e-10)
     del flat
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_trees_that_are_wrong_are_left_to_those_who_say_what_is_wrong_and_nothing_is_added(count: int) -> None:
+    model = model_of(aggregator="sum")
+    classes = np.zeros(100, np.int64)
+    unknown = Forest([*(["(MAX 1 2)"] * 99), "(MAX 1 eleven)"])  # in the last part
+    wide = Forest([*(["(MAX 1 2)"] * 99), "(MAX 1 2 3 4 5 6)"])
+    known, trees = Forest(["(MAX 1 2)"] * 99), np.arange(100)  # one tree less than asked for
+    flat = FlatParameters(model, model.arrangements())
+    with threads(count):
+        for forest, error in ((unknown, VocabularyError), (wide, TreeError), (known, TreeIndexError)):
+            with flat.in_charge():
+                assert model.add_gradients(forest, trees, classes) is None
+            assert not flat.gradient.any()
+            with pytest.raises(error):
+                model.answers(forest, trees)
+        with flat.in_charge():
+            assert model.add_gradients(known, np.arange(99), classes[1:]) is not None
+        assert flat.gradient.any()
 
 
 def test_cross_entropy_is_that_of_torch() -> None:

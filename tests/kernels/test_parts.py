@@ -8,11 +8,13 @@ import numba
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from treefold import Forest, LeafLSTM, PerLabel, TreeLSTM
 from treefold.aggregators import AGGREGATORS
 from treefold.flat import FlatParameters
-from treefold.kernels import compiled, dispatch
+from treefold.kernels import compiled, parts
 from treefold.kernels.calls import forward
 from treefold.kernels.compiled import planner
 from treefold.kernels.layout import Layout, layout_of
@@ -175,18 +177,27 @@ def test_what_was_compiled_from_other_files_is_not_taken_from_disk(
     assert is_kept(1) and not is_kept(2)
 
 
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=80), st.integers(1, 5))
+def test_parts_are_runs_of_whole_trees_and_none_is_much_larger_than_its_share(sizes: list[int], count: int) -> None:
+    ends = parts.ends_of_parts(np.cumsum(sizes), count)
+    assert ends == sorted(set(ends)) and ends[0] > 0 and ends[-1] == len(sizes) and len(ends) <= count
+    nodes = [sum(sizes[start:end]) for start, end in zip([0, *ends], ends, strict=False)]
+    assert nodes[0] <= max(sizes[0], 1.1 * sum(sizes) / (count + 0.1))
+    assert max(nodes) < 1.1 * sum(sizes) / (count + 0.1) + 2 * max(sizes)
+
+
 def test_the_kernels_have_the_threads_and_torch_one_as_long_as_it_is_said() -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        assert dispatch.parts_of(1000) == 2
-        with dispatch.kernels_first():
-            assert torch.get_num_threads() == 1 and dispatch.parts_of(1000) == 2
-            with dispatch.kernels_first():
-                assert dispatch.parts_of(1000) == 2
-            assert torch.get_num_threads() == 1 and dispatch.parts_of(1000) == 2
-        assert torch.get_num_threads() == 2 and dispatch.parts_of(1000) == 2
+        assert parts.parts_of(1000) == 2
+        with parts.kernels_first():
+            assert torch.get_num_threads() == 1 and parts.parts_of(1000) == 2
+            with parts.kernels_first():
+                assert parts.parts_of(1000) == 2
+            assert torch.get_num_threads() == 1 and parts.parts_of(1000) == 2
+        assert torch.get_num_threads() == 2 and parts.parts_of(1000) == 2
         torch.set_num_threads(1)
-        assert dispatch.parts_of(1000) == 1
+        assert parts.parts_of(1000) == 1
     finally:
         torch.set_num_threads(before)

@@ -17,7 +17,7 @@ from treefold.bench.clock import Clock
 from treefold.bench.options import Job, Options, Values
 from treefold.datasets.build import make_listops
 from treefold.encoder import Encoding
-from treefold.kernels import FusedGradients
+from treefold.kernels import FusedGradients, gradients
 from treefold.settings import RunSettings
 from treefold.training import loop, run, train
 from treefold.training.examples import Examples, Score
@@ -133,6 +133,7 @@ def watched(watch: Stopwatch) -> Iterator[None]:
 
     wrapped: list[tuple[Any, str, str]] = [
         (loop, "deal", "deal"),
+        (gradients, "gather_translated", "schedule"),
         (Examples, "batch", "schedule"),
         (FusedGradients, "add", "kernels"),
         (Examples, "loss", "head"),

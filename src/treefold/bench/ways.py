@@ -82,7 +82,8 @@ def inference(model: TreeModel, examples: Examples, batches: list[Ints]) -> Way:
 
     def answer(piece: int) -> Ints:
         with torch.no_grad(), kernels_first() if model.encoder.backend == "fused" else nullcontext():
-            classes: Ints = model(examples.batch(batches[piece])).argmax(1).numpy()
+            outputs = model.answers(examples.forest, examples.trees_of(batches[piece]))
+            classes: Ints = outputs.argmax(1).numpy()
         return classes
 
     return in_pieces(answer, len(batches))

@@ -28,7 +28,7 @@ def compile_kernels(dtype: torch.dtype) -> float:
         model = TreeModel(encoder, head).to(dtype)
         flat = FlatParameters(model, model.arrangements())
         with flat.in_charge():
-            model.add_gradients(Forest(["(f a)", "a"]).batch(), np.zeros(classes, np.int64))
+            model.add_gradients(Forest(["(f a)", "a"]), np.arange(2), np.zeros(classes, np.int64))
         flat.release()
     return time.perf_counter() - start
 

@@ -94,25 +94,6 @@ def forward(
 
 
 @planner
-def translate(
-    labels: Ints, codes: Ints, operators: int, parents: Ints, slots: Ints, allowed: Ints
-) -> tuple[Ints, Ints, bool]:
-    """Return each node's operator, its label row (-1 without), and whether all labels are known and all children allowed.
-
-    ``codes`` say what each label is: an operator, a label row counted from the number of operators, -1 where it is unknown.
-    ``allowed`` are the child slots of each operator, and of the others behind.
-    """
-    kinds, rows, right = np.empty(len(labels), np.int64), np.empty(len(labels), np.int64), True
-    for node in range(len(labels)):
-        code = codes[labels[node]]
-        right &= code >= 0
-        kinds[node], rows[node] = min(code, operators), max(code - operators, -1)
-    for node in range(len(labels)):
-        right &= parents[node] < 0 or slots[node] < allowed[kinds[parents[node]]]
-    return kinds, rows, right
-
-
-@planner
 def backward(
     weights: Weights, plan: Plan, states: States, labels: Floats, d_memory: Floats, d_values: Floats, d_vectors: Floats
 ) -> None:

@@ -12,14 +12,13 @@ from torch import nn
 
 from treefold.aggregators import Full
 from treefold.flat import Arrangement
-from treefold.kernels.compiled import planner
-from treefold.kernels.cores import outer, outer_backward
+from treefold.kernels.compiled import inlined, planner
 from treefold.kernels.layout import Entry, Layout
 from treefold.kernels.linear import affine, affine_inputs_backward, affine_weights_backward, copy
 from treefold.kernels.perceptrons import add_linear, is_heard, matrix_at, still_fits
-from treefold.kernels.tables import Floats, Ints
+from treefold.kernels.tables import START, WIDTH, Floats, Ints
 
-# Axes:  P pairs · U units · S memory size · C state size · Q = (C+1)² products of entries · H compared entries · K classes
+# Axes:  P pairs · U units · S memory size · C state size · H compared entries · Q = (C+1) H carried ones · K classes
 LEAK: Final = 0.01
 
 
@@ -27,23 +26,26 @@ LEAK: Final = 0.01
 def comparison_forward(
     values: Floats, layers: Ints, state_size: int, memory: Floats, roots: Ints
 ) -> tuple[Floats, Floats, Floats]:
-    """Return the products (P, Q), the compared entries (P, H) and the scores (P, K) of roots (2P,), the left ones first."""
-    tensor, scores, zero = matrix_at(values, layers, 0), matrix_at(values, layers, 1), int(np.int64(0))
-    pairs, kind = len(roots) // 2, memory.dtype
-    products = np.empty((pairs, tensor.shape[0]), kind)
-    compared, out = np.empty((pairs, tensor.shape[1]), kind), np.empty((pairs, scores.shape[1]), kind)
-    own, vectors, sizes = np.arange(pairs), np.empty((2, state_size), kind), np.full(2, state_size)
+    """Return the tensor contracted with the left roots (P, Q), the compared entries (P, H) and the scores (P, K).
+
+    ``roots`` (2P,) are units, the left ones first.
+    """
+    scores, zero, kind = matrix_at(values, layers, 1), int(np.int64(0)), memory.dtype
+    pairs, entries = len(roots) // 2, layers[0, WIDTH]
+    carried = np.empty((pairs, (state_size + 1) * entries), kind)
+    compared, out = np.empty((pairs, entries), kind), np.empty((pairs, scores.shape[1]), kind)
+    affine(carried, zero, zero, pairs, memory, zero, roots, tensor_at(values, layers, state_size))
     for pair in range(pairs):
-        copy(memory[roots[pair], :state_size], vectors[0])
-        copy(memory[roots[pairs + pair], :state_size], vectors[1])
-        outer(vectors, sizes, zero, len(sizes), products[pair])
-    affine(compared, zero, zero, pairs, products, zero, own, tensor)  # the last product is one
-    for pair in range(pairs):
-        line = compared[pair]
-        for h in range(len(line)):
+        right, line = memory[roots[pairs + pair]], compared[pair]
+        copy(carried[pair, state_size * entries :], line)  # the last entry of a homogeneous vector is one
+        for j in range(state_size):
+            block = carried[pair, j * entries : (j + 1) * entries]
+            for h in range(entries):
+                line[h] += right[j] * block[h]
+        for h in range(entries):
             line[h] = line[h] if line[h] > 0 else kind.type(LEAK) * line[h]
-    affine(out, zero, zero, pairs, compared, zero, own, scores)
-    return products, compared, out
+    affine(out, zero, zero, pairs, compared, zero, np.arange(pairs), scores)
+    return carried, compared, out
 
 
 @planner
@@ -53,34 +55,39 @@ def comparison_backward(
     state_size: int,
     memory: Floats,
     roots: Ints,
-    products: Floats,
+    carried: Floats,
     compared: Floats,
     d_out: Floats,
     d_memory: Floats,
     d_values: Floats,
 ) -> None:
-    """Add the gradients of the memories and of the weights for those of the scores."""
-    tensor, scores, zero = matrix_at(values, layers, 0), matrix_at(values, layers, 1), int(np.int64(0))
-    pairs, kind = len(products), memory.dtype
-    d_compared, d_products = np.zeros_like(compared), np.zeros_like(products)
-    own, vectors, sizes = np.arange(pairs), np.empty((2, state_size), kind), np.full(2, state_size)
-    d_vectors = np.empty_like(vectors)
+    """Add the gradients of the memories and of the weights for those of the scores; uses up what was carried."""
+    scores, zero, kind = matrix_at(values, layers, 1), int(np.int64(0)), memory.dtype
+    pairs, entries = compared.shape
+    d_compared, own = np.zeros_like(compared), np.arange(pairs)
     affine_weights_backward(d_out, zero, own, compared, zero, own, matrix_at(d_values, layers, 1))
     affine_inputs_backward(d_out, zero, zero, pairs, d_compared, zero, own, scores)
     for pair in range(pairs):
-        line, delta = compared[pair], d_compared[pair]
-        for h in range(len(line)):
+        right, line, delta = memory[roots[pairs + pair]], compared[pair], d_compared[pair]
+        for h in range(entries):
             delta[h] = delta[h] if line[h] > 0 else kind.type(LEAK) * delta[h]
-    affine_weights_backward(d_compared, zero, own, products, zero, own, matrix_at(d_values, layers, 0))
-    affine_inputs_backward(d_compared, zero, zero, pairs, d_products, zero, own, tensor)
-    for pair in range(pairs):
-        left, right = roots[pair], roots[pairs + pair]
-        copy(memory[left, :state_size], vectors[0])
-        copy(memory[right, :state_size], vectors[1])
-        outer_backward(vectors, sizes, zero, len(sizes), products[pair], d_products[pair], d_vectors)
-        for i in range(state_size):
-            d_memory[left, i] += d_vectors[0, i]
-            d_memory[right, i] += d_vectors[1, i]
+        for j in range(state_size):
+            block, total = carried[pair, j * entries : (j + 1) * entries], kind.type(0)
+            for h in range(entries):
+                total += block[h] * delta[h]
+                block[h] = right[j] * delta[h]
+            d_memory[roots[pairs + pair], j] += total
+        copy(delta, carried[pair, state_size * entries :])
+    d_tensor = tensor_at(d_values, layers, state_size)
+    affine_weights_backward(carried, zero, own, memory, zero, roots, d_tensor)
+    affine_inputs_backward(carried, zero, zero, pairs, d_memory, zero, roots, tensor_at(values, layers, state_size))
+
+
+@inlined
+def tensor_at(values: Floats, layers: Ints, state_size: int) -> Floats:
+    """Return the tensor, or its gradient, as the matrix (C+1, Q) that the left roots go through."""
+    start, width = layers[0, START], (state_size + 1) * layers[0, WIDTH]
+    return values[start : start + (state_size + 1) * width].reshape(state_size + 1, width)
 
 
 def comparison_arrangement(head: nn.Module) -> Arrangement | None:

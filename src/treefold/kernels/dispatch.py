@@ -1,15 +1,11 @@
 """Which way an upward pass goes, and the fused way: a function of parameters and label vectors that autograd knows."""
 
-import functools
 import itertools
 import logging
-import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar, final
 
@@ -26,6 +22,7 @@ from treefold.kernels.ahead import compile_passes
 from treefold.kernels.calls import backward, forward
 from treefold.kernels.compiled import is_on_disk
 from treefold.kernels.layout import FORMS, Layout, gates_of, layout_of
+from treefold.kernels.parts import each_part, ends_of_parts, parts_of
 from treefold.kernels.tables import Floats, Ints, Plan, States, Weights
 
 # Axes:  N nodes · U units, the distinct subtrees · S memory size · X label vectors · M label size
@@ -84,13 +81,13 @@ _BREAK_EVEN: Final = 1e10
 _LARGEST: Final = 1_000_000  # entries of one matrix, beyond which nothing was measured
 
 
-def is_worth_it(cell: Cell, batch: Batch) -> bool:
+def is_worth_it(cell: Cell, trees: int, nodes: int) -> bool:
     """Say whether the fused way, which is open, is the faster one: unless large matrices meet many nodes, or many threads."""
     layout = known_layout(cell)
     if layout.largest > _LARGEST:
         return False
-    alone = torch.get_num_threads() if parts_of(len(batch)) == 1 else 1
-    return layout.largest * batch.node_count * alone < _BREAK_EVEN
+    alone = torch.get_num_threads() if parts_of(trees) == 1 else 1
+    return layout.largest * nodes * alone < _BREAK_EVEN
 
 
 def arrangement_of(cell: Cell) -> Arrangement | None:
@@ -191,28 +188,30 @@ def part_calls(
 ) -> list[Call]:
     """Return the calls for the parts of a batch, one for each thread that is worth it."""
     operators = operators if len(layout.operators) > 1 else np.zeros_like(operators)
-    labels = vectors.detach().contiguous().numpy()
-    parts = parts_of(len(batch))
-    ends = [batch.node_count] if parts == 1 else _ends_of_parts(batch.roots, parts)
+    labels, room = vectors.detach().contiguous().numpy(), NO_ROOM[weights.values.dtype.itemsize]
+    parts, nodes = parts_of(len(batch)), [slice(0, batch.node_count)]
+    if parts > 1:
+        ends = [0, *(int(batch.roots[end - 1]) + 1 for end in ends_of_parts(batch.roots + 1, parts))]
+        nodes = list(map(slice, ends, ends[1:]))
     return [
         Call(
             weights,
             layout.widths,
-            batch.parents[start:end],
-            batch.slots[start:end],
-            start,
-            operators[start:end],
-            rows[start:end],
+            batch.parents[own],
+            batch.slots[own],
+            own.start,
+            operators[own],
+            rows[own],
             labels,
             share,
             True,
-            _NO_ROOM[weights.values.dtype.itemsize],
+            room,
         )
-        for start, end in zip([0, *ends], ends, strict=False)
+        for own in nodes
     ]
 
 
-_NO_ROOM: Final[dict[int, Floats]] = {4: np.zeros(0, np.float32), 8: np.zeros(0, np.float64)}
+NO_ROOM: Final[dict[int, Floats]] = {4: np.zeros(0, np.float32), 8: np.zeros(0, np.float64)}
 _MOST_ROOM: Final = 32_000_000  # numbers that a thread keeps
 _rooms = threading.local()
 
@@ -322,60 +321,6 @@ def _sizes(aggregator: Aggregator) -> tuple[object, ...]:
         aggregator.state_size,
         aggregator.out_size,
     )
-
-
-_kernel_threads: int | None = None
-
-
-@contextmanager
-def kernels_first() -> Iterator[None]:
-    """While this lasts, the kernels have all of torch's threads, and torch itself one.
-
-    Between its own calls torch's threads stay awake for a while, on the cores that the kernels' threads wait for; what torch has
-    to do beside the kernels is little.
-    """
-    global _kernel_threads
-    before, count = _kernel_threads, torch.get_num_threads()
-    _kernel_threads = _kernel_threads or count
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        _kernel_threads = before
-        torch.set_num_threads(count)
-
-
-def parts_of(trees: int) -> int:
-    """Return in how many parts a batch is computed at the same time: few trees are not worth a thread."""
-    return min(_kernel_threads or torch.get_num_threads(), trees // 32) if trees >= 64 else 1
-
-
-def _ends_of_parts(roots: Ints, parts: int) -> list[int]:
-    """Return where the parts of a batch end, in nodes: each is a run of whole trees, all with about as many nodes.
-
-    >>> _ends_of_parts(np.array([8, 9, 10, 11, 19]), 2), _ends_of_parts(np.array([98, 99]), 3)
-    ([10, 20], [99, 100])
-    """
-    nodes = int(roots[-1]) + 1
-    last = np.searchsorted(roots, [nodes * (part + 1) // parts - 1 for part in range(parts)], side="right") - 1
-    return sorted({int(roots[max(tree, 0)]) + 1 for tree in last.tolist()})
-
-
-def each_part(run: Callable[[int], Result], parts: int) -> list[Result]:
-    """Run for each part, all at the same time."""
-    if parts == 1:
-        return [run(0)]
-    others = [_threads(parts).submit(run, part) for part in range(1, parts)]
-    return [run(0), *(other.result() for other in others)]
-
-
-@functools.cache
-def _threads(count: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(count)
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_threads.cache_clear)  # threads do not live on in a forked process
 
 
 _ready: set[tuple[str, str]] = set()

@@ -1,9 +1,10 @@
 """The nodes of some trees of a forest in one pass, as training asks for them at every step."""
 
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from torch import Tensor
 
 from treefold.batch import Batch
 from treefold.forest import Forest
@@ -12,6 +13,15 @@ from treefold.kernels.tables import Ints
 
 Codes = npt.NDArray[np.int32]
 # Axes:  T trees of the forest · B trees that are chosen · N their nodes
+
+
+class Alphabet(NamedTuple):
+    """What the labels of a forest are to an encoder: operators, or rows of a table of vectors."""
+
+    codes: Ints  # of each label: an operator, a row counted from the number of operators, -1 where it is unknown
+    operators: int
+    allowed: Ints  # how many child slots each operator has, and the others behind
+    vectors: Tensor
 
 
 def gathered(forest: Forest, trees: Ints) -> Batch | None:
@@ -25,12 +35,23 @@ def gathered(forest: Forest, trees: Ints) -> Batch | None:
     """
     if len(forest.vectors) or not len(trees) or trees.dtype != np.int64:
         return None
-    # A memory map costs numba a closer look at each call; as an array it does not.
-    columns: list[npt.NDArray[Any]] = [
-        np.asarray(each) for each in (forest.offsets, forest.labels, forest.parents, forest.slots)
-    ]
-    right, labels, parents, slots, roots = gather(trees, *columns)
+    right, labels, parents, slots, roots = gather(trees, *columns_of(forest))
     return Batch(forest.vocabulary, labels, forest.vectors, parents, slots, roots) if right else None
+
+
+def columns_of(forest: Forest) -> tuple[Ints, Codes, Codes, Codes]:
+    """Return what `gather` takes: a memory map costs numba a closer look at each call; as an array it does not."""
+    return np.asarray(forest.offsets), np.asarray(forest.labels), np.asarray(forest.parents), np.asarray(forest.slots)
+
+
+def node_ends(forest: Forest, trees: Ints) -> Ints:
+    """Return how many nodes some trees have up to the end of each, (B,); anything where there is no such tree.
+
+    >>> node_ends(Forest(["(f a)", "b"]), np.array([1, 0, 0])).tolist()
+    [1, 3, 5]
+    """
+    offsets = np.asarray(forest.offsets)
+    return np.cumsum(offsets.take(trees + 1, mode="clip") - offsets.take(trees, mode="clip"))
 
 
 @planner
@@ -58,3 +79,38 @@ def gather(
         roots[index] = first - 1
         own_parents[first - 1] = -1
     return right, own_labels, own_parents, own_slots, roots
+
+
+@planner
+def translate(
+    labels: Ints, codes: Ints, operators: int, parents: Ints, slots: Ints, allowed: Ints
+) -> tuple[Ints, Ints, bool]:
+    """Return each node's operator, its label row (-1 without), and whether all labels are known and all children allowed.
+
+    What an `Alphabet` says.
+    """
+    kinds, rows, right = np.empty(len(labels), np.int64), np.empty(len(labels), np.int64), True
+    for node in range(len(labels)):
+        code = codes[labels[node]]
+        right &= code >= 0
+        kinds[node], rows[node] = min(code, operators), max(code - operators, -1)
+    for node in range(len(labels)):
+        right &= parents[node] < 0 or slots[node] < allowed[kinds[parents[node]]]
+    return kinds, rows, right
+
+
+@planner
+def gather_translated(
+    trees: Ints,
+    offsets: Ints,
+    labels: Codes,
+    parents: Codes,
+    slots: Codes,
+    codes: Ints,
+    operators: int,
+    allowed: Ints,
+) -> tuple[bool, Ints, Ints, Ints, Ints, Ints]:
+    """Return whether there are such trees and all is right with them; parents, slots, operators, label rows (N,), roots (B,)."""
+    there, own_labels, own_parents, own_slots, roots = gather(trees, offsets, labels, parents, slots)
+    kinds, rows, right = translate(own_labels, codes, operators, own_parents, own_slots, allowed)
+    return there and right, own_parents, own_slots, kinds, rows, roots

@@ -6,25 +6,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from treefold.batch import Batch
 from treefold.cells import Cell
 from treefold.flat import FlatParameters, in_charge_of
+from treefold.forest import Forest
 from treefold.kernels.calls import backward, forward
-from treefold.kernels.compiled import planner
-from treefold.kernels.dispatch import (
-    Call,
-    announced,
-    each_part,
-    forward_for_once,
-    known_layout,
-    part_calls,
-    parts_of,
-    weights_now,
-)
+from treefold.kernels.dispatch import NO_ROOM, Call, announced, forward_for_once, known_layout, weights_now
+from treefold.kernels.gathering import Alphabet, columns_of, gather_translated, node_ends
+from treefold.kernels.layout import Layout
+from treefold.kernels.parts import each_part, ends_of_parts, parts_of
 from treefold.kernels.scores import Scores
-from treefold.kernels.tables import WIDTH, Floats, Ints, Weights
+from treefold.kernels.tables import WIDTH, Floats, Ints, Plan, States, Weights
 
-# Axes:  N nodes · B trees · n trees of a part · K classes
+# Axes:  n trees · m trees or pairs · K classes
 
 
 class Measured(NamedTuple):
@@ -35,10 +28,10 @@ class Measured(NamedTuple):
 
 
 class Translation(Protocol):
-    """Says for each node of a batch its operator and its label row, and which label vectors these are rows of."""
+    """Says what the labels of a forest are to an encoder."""
 
-    def __call__(self, batch: Batch) -> tuple[Ints, Ints, Tensor] | None:
-        """Return None where that cannot be, or is not worth it."""
+    def __call__(self, forest: Forest, trees: int, nodes: int) -> Alphabet | None:
+        """Return None where that cannot be said, or the kernels are not worth it for a batch of so many trees and nodes."""
 
 
 @final
@@ -68,88 +61,96 @@ class FusedGradients:
             return None
         return cls(cell, scores, translation, home, share=share)
 
-    def add(self, batch: Batch, classes: Ints) -> Measured | None:
-        """Add the gradients for the classes of a batch's trees, or pairs; None where it has to be done otherwise."""
-        scores, trees = self._scores, len(batch)
-        if not self._home.is_in_charge or not scores.pays(trees) or (scores.trees > 1 and parts_of(trees) > 1):
+    def add(self, forest: Forest, trees: Ints, classes: Ints) -> Measured | None:
+        """Add the gradients for the classes of a forest's trees, or pairs; None where it has to be done otherwise."""
+        scores, count = self._scores, len(trees)
+        if not self._home.is_in_charge or not scores.can_share_out(count):
             return None
-        if classes.min() < 0 or classes.max() >= self._classes or trees != scores.trees * len(classes):
+        if classes.min() < 0 or classes.max() >= self._classes or count != scores.trees * len(classes):
             return None  # torch says what is wrong
-        found = self._translation(batch)
-        if found is None or found[2].requires_grad:
+        found = Nodes.of(forest, trees, self._translation)
+        if found is None or found.alphabet.vectors.requires_grad:
             return None
-        weights, on_top, place, head_place = self._cell, self._head, self._place, self._head_place
-        calls = part_calls(self._layout, batch, *found, weights, share=self._share)
-        labels: Floats = calls[0].labels
-        # The first part adds to the gradient itself; the others' are added in their order: the sum is the same every time.
-        whole = [self._gradient, *(np.zeros_like(self._gradient) for _ in calls[1:])]
+        weights, parts = self._cell, len(found.parts)
 
-        def run(part: int) -> tuple[float, int]:
-            call, d_values = calls[part], whole[part]
-            plan, states = forward_for_once(call, kept=True)
-            trees = _trees_of(batch, call)
-            own, roots = classes[trees], plan.unit_of[batch.roots[trees] - call.first]
-            kept, out = scores.forward(on_top, states.memory, roots)
-            loss, right = cross_entropy(out, own, len(classes))
-            d_memory = np.zeros_like(states.memory)
-            scores.backward(on_top, states.memory, roots, kept, out, d_memory, d_values[head_place])
-            backward(weights, plan, states, labels, d_memory, d_values[place], np.zeros_like(labels))
-            return loss, right
+        def run(part: int) -> tuple[Floats, float, int] | None:
+            folded = found.fold(part, self._layout, weights, share=self._share, kept=True)
+            if folded is None:
+                return None
+            plan, states, roots = folded
+            d_values = self._gradient if parts == 1 else np.zeros_like(self._gradient)
+            own, memory = classes[found.parts[part]], states.memory
+            loss, right, d_memory = scores.gradients(
+                self._head, memory, roots, own, len(classes), d_values[self._head_place]
+            )
+            d_labels = np.zeros_like(found.labels)
+            backward(weights, plan, states, found.labels, d_memory, d_values[self._place], d_labels)
+            return d_values, loss, right
 
-        measured = announced("training", (forward, backward), weights, lambda: each_part(run, len(calls)))
-        for other in whole[1:]:
-            self._gradient += other
-        losses, right = zip(*measured, strict=True)
-        return Measured(sum(losses) / len(classes), sum(right))
+        measured = announced("training", (forward, backward), weights, lambda: each_part(run, parts))
+        done = [each for each in measured if each is not None]
+        if len(done) < parts:
+            return None
+        for d_values, *_ in done if parts > 1 else []:  # in their order: the sum is the same every time
+            self._gradient += d_values
+        return Measured(sum(loss for _, loss, _ in done) / len(classes), sum(right for *_, right in done))
 
 
 def fused_answers(
-    cell: Cell, batch: Batch, operators: Ints, rows: Ints, vectors: Tensor, scores: Scores, *, share: bool
+    cell: Cell, scores: Scores, translation: Translation, forest: Forest, trees: Ints, *, share: bool
 ) -> Tensor | None:
-    """Return the scores at the roots, (B, K), without gradients; None where several threads do not pay, or cannot be."""
+    """Return the scores (m, K) of a forest's trees, or pairs, without gradients; None where it has to be done otherwise."""
     layout, head = known_layout(cell), scores.layout
-    if head is None or not scores.suits(layout):
+    if head is None or not scores.suits(layout) or not scores.can_share_out(len(trees)) or len(trees) % scores.trees:
         return None
     weights = weights_now(layout, settled=not cell.training)
     on_top = weights_now(head, settled=not head.entries[0].module.training)
-    calls = part_calls(layout, batch, operators, rows, vectors, weights, share=share)
-    if len(calls) == 1 or weights.values.dtype != on_top.values.dtype:
+    found = Nodes.of(forest, trees, translation) if weights.values.dtype == on_top.values.dtype else None
+    if found is None:
         return None
 
-    def run(part: int) -> Floats:
-        call = calls[part]
-        plan, states = forward_for_once(call, kept=False)
-        roots = plan.unit_of[batch.roots[_trees_of(batch, call)] - call.first]
-        return scores.forward(on_top, states.memory, roots)[1]
+    def run(part: int) -> Floats | None:
+        folded = found.fold(part, layout, weights, share=share, kept=False)
+        return None if folded is None else scores.forward(on_top, folded[1].memory, folded[2])
 
-    parts = announced("the forward pass", (forward,), weights, lambda: each_part(run, len(calls)))
-    return torch.from_numpy(np.concatenate(parts))
-
-
-def _trees_of(batch: Batch, call: Call) -> slice:
-    """Return which trees of a batch a part of it is."""
-    first, last = np.searchsorted(batch.roots, [call.first, call.first + len(call.parents)]).tolist()
-    return slice(first, last)
+    parts = announced("the forward pass", (forward,), weights, lambda: each_part(run, len(found.parts)))
+    done = [each for each in parts if each is not None]
+    return torch.from_numpy(np.concatenate(done)) if len(done) == len(parts) else None
 
 
-@planner
-def cross_entropy(scores: Floats, classes: Ints, total: int) -> tuple[float, int]:
-    """Return the sum of the losses and the number of right answers; put the gradient of the sum over total into the scores."""
-    loss, right = 0.0, 0
-    for e in range(len(scores)):
-        line = scores[e]
-        best = 0
-        for k in range(len(line)):
-            best = k if line[k] > line[best] else best
-        highest = line[best]
-        of_class = line[classes[e]] - highest
-        mass = line[0] - line[0]
-        for k in range(len(line)):
-            line[k] = np.exp(line[k] - highest)
-            mass += line[k]
-        loss += np.log(mass) - of_class
-        right += best == classes[e]
-        for k in range(len(line)):
-            line[k] /= mass * total
-        line[classes[e]] -= scores.dtype.type(1) / total
-    return loss, right
+@final
+class Nodes:
+    """Trees of a forest, to be gathered in parts: each on its own thread, since what is done before is done by one alone.
+
+    Calls are few, because at each of them threads wait for each other.
+    """
+
+    def __init__(self, forest: Forest, trees: Ints, alphabet: Alphabet, parts: list[slice]) -> None:
+        self.alphabet, self.parts = alphabet, parts
+        self.labels: Floats = alphabet.vectors.detach().contiguous().numpy()
+        self._trees, self._columns = trees, columns_of(forest)
+
+    @classmethod
+    def of(cls, forest: Forest, trees: Ints, translation: Translation) -> "Nodes | None":
+        """Share trees out; None where the kernels do not know their labels, or are not worth it."""
+        if len(forest.vectors) or not len(trees) or trees.dtype != np.int64:
+            return None
+        nodes, parts = node_ends(forest, trees), parts_of(len(trees))
+        alphabet = translation(forest, len(trees), int(nodes[-1]))
+        if alphabet is None:
+            return None
+        ends = [0, *ends_of_parts(nodes, parts)]
+        return cls(forest, trees, alphabet, list(map(slice, ends, ends[1:])))
+
+    def fold(
+        self, part: int, layout: Layout, weights: Weights, *, share: bool, kept: bool
+    ) -> tuple[Plan, States, Ints] | None:
+        """Return the states of a part, and the units of its roots; None where something is wrong with the trees."""
+        fine, *sides, roots = gather_translated(self._trees[self.parts[part]], *self._columns, *self.alphabet[:3])
+        if not fine:
+            return None
+        parents, slots, operators, rows = sides
+        room = NO_ROOM[weights.values.dtype.itemsize]
+        call = Call(weights, layout.widths, parents, slots, 0, operators, rows, self.labels, share, kept, room)
+        plan, states = forward_for_once(call, kept=kept)
+        return plan, states, plan.unit_of[roots]

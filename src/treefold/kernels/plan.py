@@ -65,10 +65,13 @@ def intern(table: Ints, a: int, b: int) -> int:
 
 @inner
 def split_modes(labels: int, mode: int, present: int, out_size: int) -> tuple[int, int]:
-    """Return the entries of the left and the right half of a core: the right has a mode more until it fills vector units."""
+    """Return the entries of the left and the right half of a core: the right has a mode more until it fills vector units.
+
+    Of two modes it has one even where the outputs fill them: shorter outer products, and less to sum across vectors.
+    """
     left, right = max(labels, 1) * mode**present, 1
     taken = 0
-    while taken < present and right * out_size < 32:
+    while taken < present and (right * out_size < 32 or (taken == 0 and present > 1)):
         right *= mode
         left //= mode
         taken += 1

@@ -204,11 +204,12 @@ class Trainer:
         return sums[0] / max(sums[2], 1), int(sums[1]), int(sums[2])
 
     def _backward(self, chosen: Ints) -> tuple[float, int, int]:
-        batch, classes = self.examples.batch(chosen), self.examples.plain_classes(chosen)
-        measured = None if classes is None or self._kernels is None else self._kernels.add(batch, classes)
-        if measured is not None:
-            return measured.loss, measured.right, len(chosen)
-        outputs = self.model(batch)
+        classes = None if self._kernels is None else self.examples.plain_classes(chosen)
+        if self._kernels is not None and classes is not None:
+            measured = self._kernels.add(self.examples.forest, self.examples.trees_of(chosen), classes)
+            if measured is not None:
+                return measured.loss, measured.right, len(chosen)
+        outputs = self.model(self.examples.batch(chosen))
         loss = self.examples.loss(outputs, chosen)
         torch.autograd.backward(loss)
         if self.examples.task == "regression":
