@@ -31,6 +31,12 @@ def test_of_two_large_groups_that_with_more_units_is_first() -> None:
     assert turns([[], [0], [0], [0]], [0, 1, 2, 2], [0, 1, 1]) == [0, 2, 1, 1]
 
 
+def test_of_two_large_groups_that_with_the_smaller_core_is_first() -> None:
+    # The larger one has more units that could be computed; behind the smaller one stands one more.
+    assert turns([[], [0], [0], [0], [1]], [0, 1, 2, 2, 2], [0, 5, 9]) == [0, 1, 2, 2, 2]
+    assert turns([[], [0], [0], [0], [1]], [0, 1, 2, 2, 2], [0, 9, 9]) == [0, 2, 1, 1, 3]
+
+
 def test_a_child_may_stand_twice_below_its_parent() -> None:
     assert turns([[], [0, 0], [1, 1, 0]], [0, 1, 1], [0, 1]) == [0, 1, 2]
 
@@ -39,7 +45,7 @@ def test_a_child_may_stand_twice_below_its_parent() -> None:
 def units(draw: st.DrawFn) -> tuple[list[list[int]], list[int], list[int]]:
     count = draw(st.integers(1, 30))
     below = [draw(st.lists(st.integers(0, unit - 1), max_size=4)) if unit else [] for unit in range(count)]
-    large = draw(st.lists(st.integers(0, 1), min_size=3, max_size=3))
+    large = draw(st.lists(st.integers(0, 2), min_size=3, max_size=3))
     return below, draw(st.lists(st.integers(0, 2), min_size=count, max_size=count)), large
 
 

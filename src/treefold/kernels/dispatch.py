@@ -189,10 +189,8 @@ def part_calls(
     """Return the calls for the parts of a batch, one for each thread that is worth it."""
     operators = operators if len(layout.operators) > 1 else np.zeros_like(operators)
     labels, room = vectors.detach().contiguous().numpy(), NO_ROOM[weights.values.dtype.itemsize]
-    parts, nodes = parts_of(len(batch)), [slice(0, batch.node_count)]
-    if parts > 1:
-        ends = [0, *(int(batch.roots[end - 1]) + 1 for end in ends_of_parts(batch.roots + 1, parts))]
-        nodes = list(map(slice, ends, ends[1:]))
+    trees = ends_of_parts(batch.roots + 1, parts_of(len(batch)))
+    ends = [0, *(int(batch.roots[end - 1]) + 1 for end in trees)]
     return [
         Call(
             weights,
@@ -207,7 +205,7 @@ def part_calls(
             True,
             room,
         )
-        for own in nodes
+        for own in map(slice, ends, ends[1:])
     ]
 
 

@@ -51,6 +51,8 @@ def ends_of_parts(ends: Ints, parts: int) -> list[int]:
     >>> ends_of_parts(np.array([9, 10, 11, 12, 20]), 2), ends_of_parts(np.array([99, 100]), 3)
     ([2, 5], [1, 2])
     """
+    if parts == 1:
+        return [len(ends)]
     share = int(ends[-1]) / (parts + _LEAD)
     found = np.searchsorted(ends, [share * (part + 1 + _LEAD) for part in range(parts - 1)], side="right")
     return sorted({*np.maximum(found, 1).tolist(), len(ends)})

@@ -34,7 +34,7 @@ from treefold.kernels.tables import (
     Plan,
     Tables,
 )
-from treefold.kernels.turns import is_large, take_turns
+from treefold.kernels.turns import large_entries, take_turns
 from treefold.kernels.units import children_of, find_units
 
 # Axes:  N nodes · U units · T children of units · E edges
@@ -242,8 +242,8 @@ def make_plan(parents: Ints, slots: Ints, first: int, operator: Ints, row: Ints,
 
     large, any_large = np.zeros(group_count, np.int64), False
     for index in range(group_count):
-        if is_large(tables, groups[index]):
-            large[index], any_large = 1, True
+        large[index] = large_entries(tables, groups[index])
+        any_large = any_large or large[index] > 0
     turn = height
     if any_large:
         unit_children, below = np.zeros(units + 1, np.int64), np.empty(children_count, np.int64)

@@ -13,18 +13,21 @@ _LARGE: Final = 4096
 
 
 @inner
-def is_large(tables: Tables, group: Ints) -> bool:
-    """Say whether the units of a group go through a large core."""
+def large_entries(tables: Tables, group: Ints) -> int:
+    """Return how many entries the core has that the units of a group go through, where it is a large one; else 0."""
     operator = tables.operators[group[OPERATOR]]
-    return operator[FORM] >= FULL and not operator[SHARED] and group[ROW_COUNT] * operator[RANK] >= _LARGE
+    if operator[FORM] < FULL or operator[SHARED] or group[ROW_COUNT] * operator[RANK] < _LARGE:
+        return 0
+    return int(group[ROW_COUNT] * operator[RANK])
 
 
 @allocating
 def take_turns(children: Ints, child_unit: Ints, group_of: Ints, large: Ints) -> Ints:
     """Return the turn of each unit, (U,), which is after those of its children.
 
-    At each turn stand all units of small groups that can be computed; where there are none, those of the large group with most.
-    ``children`` (U+1,) says where a unit's children start in ``child_unit`` (T,); ``large`` is 1 for large groups.
+    At each turn stand all units of small groups that can be computed; where there are none, those of the large group with the
+    smallest core, and of those the one with most units: so the largest cores are read least often. ``children`` (U+1,) says where
+    a unit's children start in ``child_unit`` (T,); ``large`` has the entries of a group's core where it is large, else 0.
     """
     units = len(group_of)
     # Plain loops throughout: what numpy does with whole arrays takes longer to compile.
@@ -66,11 +69,16 @@ def take_turns(children: Ints, child_unit: Ints, group_of: Ints, large: Ints) ->
         if done == units:
             return turns
         if small_count == 0:
-            most = 0
+            chosen = -1
             for group in range(len(large)):
-                most = group if ready[group] > ready[most] else most
-            unit = first[most]
-            first[most], ready[most] = -1, 0
+                if ready[group] > 0 and (
+                    chosen < 0
+                    or large[group] < large[chosen]
+                    or (large[group] == large[chosen] and ready[group] > ready[chosen])
+                ):
+                    chosen = group
+            unit = first[chosen]
+            first[chosen], ready[chosen] = -1, 0
             while unit >= 0:
                 small[small_count] = unit
                 small_count += 1
