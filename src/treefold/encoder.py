@@ -16,11 +16,11 @@ from treefold.flat import Arrangement, in_charge_of
 from treefold.forest import Forest
 from treefold.kernels import (
     Alphabet,
+    FusedAnswers,
     FusedGradients,
     Scores,
     arrangement_of,
     fold_up_fused,
-    fused_answers,
     is_worth_it,
     perceptron,
     translate,
@@ -203,11 +203,11 @@ class TreeEncoder(nn.Module):
             return None
         return FusedGradients.of(self._cell("up"), scores, self._translation_of, share=self.share_subtrees)
 
-    def answers_through(self, scores: Scores, forest: Forest, trees: Ints) -> Tensor | None:
-        """Return the scores of the roots' states, without gradients, by the shortest way; None where that cannot be."""
+    def answers_through(self, scores: Scores) -> FusedAnswers | None:
+        """Return what gives the scores of the roots' states, without gradients; for as long as the model stays as it is."""
         if len(self.cells) > 1 or not self._can_be_fused(_first_parameter(self.cells)):
             return None
-        return fused_answers(self._cell("up"), scores, self._translation_of, forest, trees, share=self.share_subtrees)
+        return FusedAnswers.of(self._cell("up"), scores, self._translation_of, share=self.share_subtrees)
 
     def _translation_of(self, forest: Forest, trees: int, nodes: int) -> Alphabet | None:
         return self._alphabet(forest.vocabulary, nodes) if self._is_worth_it(trees, nodes) else None

@@ -3,7 +3,7 @@
 import abc
 import copy
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, TypeVar, final
 
 import numpy as np
@@ -183,14 +183,23 @@ class TreeModel(nn.Module):
         >>> model.answers(forest, np.array([2, 0])).shape
         torch.Size([2, 2])
         """
-        with torch.no_grad():
-            scores = self._plain_scores()
-            quick = None if scores is None else self.encoder.answers_through(scores, forest, trees)
+        return self.answering()(forest, trees)
+
+    def answering(self) -> Callable[[Forest, Ints], Tensor]:
+        """Return what does the same many times, for as long as the model and its weights stay as they are."""
+        scores = self._plain_scores()
+        kernels = None if scores is None else self.encoder.answers_through(scores)
+
+        def answers(forest: Forest, trees: Ints) -> Tensor:
+            quick = None if kernels is None else kernels(forest, trees)
             if quick is not None:
                 return quick
             batch = gathered(forest, trees)
-            outputs: Tensor = self(forest.batch(trees) if batch is None else batch)
+            with torch.no_grad():
+                outputs: Tensor = self(forest.batch(trees) if batch is None else batch)
             return outputs
+
+        return answers
 
     def add_gradients(self, forest: Forest, trees: Ints, classes: Ints) -> Measured | None:
         """Add the gradients of the mean cross-entropy of trees, where `FlatParameters` are in charge and kernels do it all."""

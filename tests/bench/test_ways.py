@@ -82,20 +82,25 @@ def test_inference_computes_no_gradient_and_one_by_one_answers_each_tree_alone(
 ) -> None:
     examples, model = examples_of("listops", 30), model_of(SMALL)
     asked: list[tuple[int, bool]] = []
-    forward, answers = type(model).forward, type(model).answers
+    forward, answering = type(model).forward, type(model).answering
 
     def noting(self: Any, batch: Any) -> Any:
         outputs = forward(self, batch)
         asked.append((len(batch), outputs.requires_grad))
         return outputs
 
-    def answering(self: Any, forest: Any, trees: Any) -> Any:
-        outputs = answers(self, forest, trees)
-        asked.append((len(trees), outputs.requires_grad))
-        return outputs
+    def noting_answers(self: Any) -> Any:
+        answers = answering(self)
+
+        def noted(forest: Any, trees: Any) -> Any:
+            outputs = answers(forest, trees)
+            asked.append((len(trees), outputs.requires_grad))
+            return outputs
+
+        return noted
 
     monkeypatch.setattr(type(model), "forward", noting)
-    monkeypatch.setattr(type(model), "answers", answering)
+    monkeypatch.setattr(type(model), "answering", noting_answers)
     inference(model, examples, [np.arange(7), np.arange(7, 12)])(time.thread_time)
     assert asked == [(7, False), (7, False), (5, False)]  # the first once without a clock
     asked.clear()

@@ -1,6 +1,9 @@
 """The parts of the fused way: the plan, the layout, and the compilation."""
 
 import importlib
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -184,6 +187,34 @@ def test_parts_are_runs_of_whole_trees_and_none_is_much_larger_than_its_share(si
     nodes = [sum(sizes[start:end]) for start, end in zip([0, *ends], ends, strict=False)]
     assert nodes[0] <= max(sizes[0], 1.1 * sum(sizes) / (count + 0.1))
     assert max(nodes) < 1.1 * sum(sizes) / (count + 0.1) + 2 * max(sizes)
+
+
+def test_parts_are_computed_at_the_same_time() -> None:
+    meeting = threading.Barrier(3, timeout=30)  # broken unless three threads come to it
+    assert sorted(parts.each_part(lambda part: meeting.wait(), 3)) == [0, 1, 2]
+    assert parts.each_part(lambda part: -part, 3) == [0, -1, -2]  # in their order
+
+
+def test_the_first_error_of_several_parts_is_raised_when_all_have_ended() -> None:
+    ended = []
+
+    def run(part: int) -> None:
+        if part != 1:
+            time.sleep(0.05)
+        ended.append(part)
+        if part:
+            raise ValueError(f"part {part}")
+
+    with pytest.raises(ValueError, match="part 1"):
+        parts.each_part(run, 3)
+    assert sorted(ended) == [0, 1, 2]
+    assert parts.each_part(lambda part: part, 3) == [0, 1, 2]  # the threads are still there
+
+
+def test_several_callers_may_share_the_threads() -> None:
+    with ThreadPoolExecutor(5) as callers:
+        found = callers.map(lambda caller: parts.each_part(lambda part: 10 * caller + part, 3), range(40))
+        assert list(found) == [[10 * caller + part for part in range(3)] for caller in range(40)]
 
 
 def test_the_kernels_have_the_threads_and_torch_one_as_long_as_it_is_said() -> None:

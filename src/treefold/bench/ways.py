@@ -78,12 +78,11 @@ def torch_training(model: nn.Module, outputs: Outputs, examples: Examples, batch
 
 def inference(model: TreeModel, examples: Examples, batches: list[Ints]) -> Way:
     """Return the classes of batches, from the forest's arrays to the numbers of the classes, without gradients."""
-    model = model.eval()
+    answers = model.eval().answering()
 
     def answer(piece: int) -> Ints:
-        with torch.no_grad(), kernels_first() if model.encoder.backend == "fused" else nullcontext():
-            outputs = model.answers(examples.forest, examples.trees_of(batches[piece]))
-            classes: Ints = outputs.argmax(1).numpy()
+        with kernels_first() if model.encoder.backend == "fused" else nullcontext():
+            classes: Ints = answers(examples.forest, examples.trees_of(batches[piece])).argmax(1).numpy()
         return classes
 
     return in_pieces(answer, len(batches))

@@ -10,13 +10,14 @@ common · `gradients` is a training step without autograd · `ahead` compiles on
 from treefold.kernels.comparisons import comparison_arrangement
 from treefold.kernels.dispatch import arrangement_of, fold_up_fused, is_worth_it, why_not
 from treefold.kernels.gathering import Alphabet, gathered, translate
-from treefold.kernels.gradients import FusedGradients, Measured, fused_answers
+from treefold.kernels.gradients import FusedAnswers, FusedGradients, Measured
 from treefold.kernels.parts import kernels_first, parts_of
 from treefold.kernels.perceptrons import is_heard, perceptron, perceptron_arrangement
 from treefold.kernels.scores import PairScores, Scores, TreeScores
 
 __all__ = [
     "Alphabet",
+    "FusedAnswers",
     "FusedGradients",
     "Measured",
     "PairScores",
@@ -25,7 +26,6 @@ __all__ = [
     "arrangement_of",
     "comparison_arrangement",
     "fold_up_fused",
-    "fused_answers",
     "gathered",
     "is_heard",
     "is_worth_it",

@@ -96,26 +96,39 @@ class FusedGradients:
         return Measured(sum(loss for _, loss, _ in done) / len(classes), sum(right for *_, right in done))
 
 
-def fused_answers(
-    cell: Cell, scores: Scores, translation: Translation, forest: Forest, trees: Ints, *, share: bool
-) -> Tensor | None:
-    """Return the scores (m, K) of a forest's trees, or pairs, without gradients; None where it has to be done otherwise."""
-    layout, head = known_layout(cell), scores.layout
-    if head is None or not scores.suits(layout) or not scores.can_share_out(len(trees)) or len(trees) % scores.trees:
-        return None
-    weights = weights_now(layout, settled=not cell.training)
-    on_top = weights_now(head, settled=not head.entries[0].module.training)
-    found = Nodes.of(forest, trees, translation) if weights.values.dtype == on_top.values.dtype else None
-    if found is None:
-        return None
+@final
+class FusedAnswers:
+    """Gives the scores of trees, or pairs, without gradients, for as long as the model and its weights stay as they are."""
 
-    def run(part: int) -> Floats | None:
-        folded = found.fold(part, layout, weights, share=share, kept=False)
-        return None if folded is None else scores.forward(on_top, folded[1].memory, folded[2])
+    def __init__(self, cell: Cell, scores: Scores, head: Layout, translation: Translation, *, share: bool) -> None:
+        self._layout, self._scores, self._translation, self._share = known_layout(cell), scores, translation, share
+        self._cell = weights_now(self._layout, settled=not cell.training)
+        self._head = weights_now(head, settled=not head.entries[0].module.training)
 
-    parts = announced("the forward pass", (forward,), weights, lambda: each_part(run, len(found.parts)))
-    done = [each for each in parts if each is not None]
-    return torch.from_numpy(np.concatenate(done)) if len(done) == len(parts) else None
+    @classmethod
+    def of(cls, cell: Cell, scores: Scores, translation: Translation, *, share: bool) -> "FusedAnswers | None":
+        """Look at a model whose cell `why_not` has nothing against; None where its head is not for the kernels."""
+        if scores.layout is None or not scores.suits(known_layout(cell)):
+            return None
+        found = cls(cell, scores, scores.layout, translation, share=share)
+        return found if found._cell.values.dtype == found._head.values.dtype else None
+
+    def __call__(self, forest: Forest, trees: Ints) -> Tensor | None:
+        """Return the scores (m, K); None where it has to be done otherwise."""
+        scores = self._scores
+        if not scores.can_share_out(len(trees)) or len(trees) % scores.trees:
+            return None
+        found = Nodes.of(forest, trees, self._translation)
+        if found is None:
+            return None
+
+        def run(part: int) -> Floats | None:
+            folded = found.fold(part, self._layout, self._cell, share=self._share, kept=False)
+            return None if folded is None else scores.forward(self._head, folded[1].memory, folded[2])
+
+        parts = announced("the forward pass", (forward,), self._cell, lambda: each_part(run, len(found.parts)))
+        done = [each for each in parts if each is not None]
+        return torch.from_numpy(np.concatenate(done)) if len(done) == len(parts) else None
 
 
 @final

@@ -2,9 +2,10 @@
 
 import functools
 import os
+import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from queue import SimpleQueue
 from typing import Final, TypeVar
 
 import numpy as np
@@ -59,17 +60,53 @@ def ends_of_parts(ends: Ints, parts: int) -> list[int]:
 
 
 def each_part(run: Callable[[int], Result], parts: int) -> list[Result]:
-    """Run for each part, all at the same time."""
+    """Run for each part, all at the same time; the first error, in their order, is raised when all have ended.
+
+    >>> each_part(lambda part: part + 5, 3)
+    [5, 6, 7]
+    """
     if parts == 1:
         return [run(0)]
-    others = [_threads(parts).submit(run, part) for part in range(1, parts)]
-    return [run(0), *(other.result() for other in others)]
+    tasks = _tasks(parts)
+    ended: SimpleQueue[int] = SimpleQueue()
+    outcomes: list[tuple[Result] | BaseException] = [RuntimeError()] * parts
+
+    def attempt(part: int) -> None:
+        try:
+            outcomes[part] = (run(part),)
+        except BaseException as problem:  # of whatever kind: it is raised again where the parts were asked for
+            outcomes[part] = problem
+        ended.put(part)
+
+    for part in range(1, parts):
+        tasks.put((attempt, part))
+    attempt(0)
+    for _ in range(parts):
+        ended.get()
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            raise outcome
+    return [outcome[0] for outcome in outcomes if not isinstance(outcome, BaseException)]
+
+
+Task = tuple[Callable[[int], None], int]
 
 
 @functools.cache
-def _threads(count: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(count)
+def _tasks(count: int) -> "SimpleQueue[Task]":
+    """Start threads that wait for tasks; a queue and nothing else between, since a batch takes a few milliseconds only."""
+    tasks: SimpleQueue[Task] = SimpleQueue()
+    for _ in range(count):
+        threading.Thread(target=_work, args=(tasks,), name="treefold", daemon=True).start()
+    return tasks
+
+
+def _work(tasks: "SimpleQueue[Task]") -> None:
+    while True:
+        attempt, part = tasks.get()
+        attempt(part)
+        del attempt  # with it the arrays of the batch, which would stay until the next one
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_threads.cache_clear)  # threads do not live on in a forked process
+    os.register_at_fork(after_in_child=_tasks.cache_clear)  # threads do not live on in a forked process

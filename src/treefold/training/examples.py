@@ -163,7 +163,8 @@ def outputs_of(model: TreeModel, examples: Examples, numbers: Ints) -> Tensor:
         # The more trees at once, the more subtrees are equal; the larger the states, the sooner memory matters.
         nodes = min(max(_EVALUATION_NUMBERS // model.encoder.out_size, 20_000), 100_000)
         runs = by_nodes(numbers, examples.sizes(numbers), nodes)
-        outputs = [model.answers(examples.forest, examples.trees_of(run)) for run in runs]
+        answers = model.answering()
+        outputs = [answers(examples.forest, examples.trees_of(run)) for run in runs]
     model.train(was_training)
     return torch.cat(outputs)
 
