@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from treefold import Forest
-from treefold.datasets import listops
+from treefold.data.generators import listops
 
 
 def best(action: Callable[[], object], repeats: int) -> float:

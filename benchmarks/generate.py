@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from treefold import Forest, Tree
-from treefold.datasets import listops, lrt
+from treefold.data.generators import listops, lrt
 
 
 def measured(title: str, goal: float, work: Callable[[], str]) -> None:

@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 
 from treefold import Forest
-from treefold.datasets import listops
+from treefold.data.generators import listops
 
 OPENING = """
 import sys, time
 import numpy as np
-from treefold.forest import Forest
+from treefold.trees.forest import Forest
 
 def resident():
     status = dict(line.split(":", 1) for line in open("/proc/self/status"))

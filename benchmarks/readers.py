@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from treefold import Tree
+from treefold.data.readers import read_code, read_python
 from treefold.errors import ConfigurationError
-from treefold.readers import read_code, read_python
 
 
 def nodes_per_second(read: Callable[[Path], Iterator[Tree]], files: list[Path]) -> tuple[int, float]:

@@ -20,11 +20,11 @@ import torch
 from torch import Tensor
 
 from treefold import Classifier, LeafLSTM, PerLabel, Thermometer, TreeEncoder, TreeLSTM, TreeModel
-from treefold.cells import Cell
-from treefold.datasets import listops
-from treefold.datasets.build import make_listops
-from treefold.settings import TrainingSettings
+from treefold.data.generators import listops
+from treefold.data.generators.build import make_listops
+from treefold.nn.cells import Cell
 from treefold.training import Examples, Progress, fit
+from treefold.training.settings import TrainingSettings
 
 WAYS: Final = ("ours", "fans of torch", "no forget biases", "previous sibling")
 _STATE: Final = 10

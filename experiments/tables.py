@@ -4,9 +4,9 @@ import itertools
 import re
 from pathlib import Path
 
-from treefold.experiments.results import RunResult, read_results
-from treefold.reporting.paper_tables import LISTOPS, LRT, PaperTable
-from treefold.reporting.summary import Spread
+from treefold.sweeps.reporting.paper_tables import LISTOPS, LRT, PaperTable
+from treefold.sweeps.reporting.summary import Spread
+from treefold.sweeps.results import RunResult, read_results
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENT = ROOT / "docs" / "reproduction.md"

@@ -4,9 +4,9 @@ import torch
 from torch import Tensor
 
 from treefold import LeafLSTM, LeafRNN, PerLabel, Tree, TreeLSTM, TreeRNN
-from treefold.aggregators import Aggregator
-from treefold.cells import Cell
-from treefold.functional import contract
+from treefold.nn.aggregators import Aggregator
+from treefold.nn.cells import Cell
+from treefold.nn.math.functional import contract
 
 
 def aggregate(aggregator: Aggregator, children: list[Tensor], label: Tensor | None) -> Tensor:

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from treefold.dataset import Dataset
-from treefold.datasets.build import make_listops, make_lrt
-from treefold.datasets.listops import ListOpsSettings
-from treefold.forest import Forest
-from treefold.saving import SavedModel, load_model
-from treefold.settings import RunSettings
+from treefold.data.dataset import Dataset
+from treefold.data.generators.build import make_listops, make_lrt
+from treefold.data.generators.listops import ListOpsSettings
 from treefold.training import train
+from treefold.training.saving import SavedModel, load_model
+from treefold.training.settings import RunSettings
+from treefold.trees.forest import Forest
 
 _PLACE = tempfile.TemporaryDirectory()
 atexit.register(_PLACE.cleanup)

@@ -4,10 +4,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from treefold.aggregators import AGGREGATORS, Canonical, Full, Sum, TensorTrain, Tucker
-    from treefold.batch import Batch
-    from treefold.cells import LeafLSTM, LeafRNN, PerLabel, TreeLSTM, TreeRNN
-    from treefold.encoder import TreeEncoder
     from treefold.errors import TreefoldError
     from treefold.estimators import (
         NodeClassifier,
@@ -17,29 +13,33 @@ if TYPE_CHECKING:
         TreeRegressor,
         load,
     )
-    from treefold.forest import Forest
-    from treefold.labels import Embedding, Numeric, OneHot, Thermometer
-    from treefold.models import Classifier, PairClassifier, Regressor, TreeModel, compress
-    from treefold.tree import Tree
-    from treefold.vocabulary import Vocabulary
+    from treefold.nn.aggregators import AGGREGATORS, Canonical, Full, Sum, TensorTrain, Tucker
+    from treefold.nn.cells import LeafLSTM, LeafRNN, PerLabel, TreeLSTM, TreeRNN
+    from treefold.nn.encoder import TreeEncoder
+    from treefold.nn.labels import Embedding, Numeric, OneHot, Thermometer
+    from treefold.nn.models import Classifier, PairClassifier, Regressor, TreeModel, compress
+    from treefold.trees.batch import Batch
+    from treefold.trees.forest import Forest
+    from treefold.trees.tree import Tree
+    from treefold.trees.vocabulary import Vocabulary
 
 __version__ = "0.1.0"
 
 # Names are imported when they are first used: torch and scikit-learn take seconds, and who only reads trees needs neither.
 _HOMES = {
-    "AGGREGATORS": "treefold.aggregators",
-    "Canonical": "treefold.aggregators",
-    "Full": "treefold.aggregators",
-    "Sum": "treefold.aggregators",
-    "TensorTrain": "treefold.aggregators",
-    "Tucker": "treefold.aggregators",
-    "Batch": "treefold.batch",
-    "LeafLSTM": "treefold.cells",
-    "LeafRNN": "treefold.cells",
-    "PerLabel": "treefold.cells",
-    "TreeLSTM": "treefold.cells",
-    "TreeRNN": "treefold.cells",
-    "TreeEncoder": "treefold.encoder",
+    "AGGREGATORS": "treefold.nn.aggregators",
+    "Canonical": "treefold.nn.aggregators",
+    "Full": "treefold.nn.aggregators",
+    "Sum": "treefold.nn.aggregators",
+    "TensorTrain": "treefold.nn.aggregators",
+    "Tucker": "treefold.nn.aggregators",
+    "Batch": "treefold.trees.batch",
+    "LeafLSTM": "treefold.nn.cells",
+    "LeafRNN": "treefold.nn.cells",
+    "PerLabel": "treefold.nn.cells",
+    "TreeLSTM": "treefold.nn.cells",
+    "TreeRNN": "treefold.nn.cells",
+    "TreeEncoder": "treefold.nn.encoder",
     "TreefoldError": "treefold.errors",
     "NodeClassifier": "treefold.estimators",
     "TreeClassifier": "treefold.estimators",
@@ -47,18 +47,18 @@ _HOMES = {
     "TreePairClassifier": "treefold.estimators",
     "TreeRegressor": "treefold.estimators",
     "load": "treefold.estimators",
-    "Forest": "treefold.forest",
-    "Embedding": "treefold.labels",
-    "Numeric": "treefold.labels",
-    "OneHot": "treefold.labels",
-    "Thermometer": "treefold.labels",
-    "Classifier": "treefold.models",
-    "PairClassifier": "treefold.models",
-    "Regressor": "treefold.models",
-    "TreeModel": "treefold.models",
-    "compress": "treefold.models",
-    "Tree": "treefold.tree",
-    "Vocabulary": "treefold.vocabulary",
+    "Forest": "treefold.trees.forest",
+    "Embedding": "treefold.nn.labels",
+    "Numeric": "treefold.nn.labels",
+    "OneHot": "treefold.nn.labels",
+    "Thermometer": "treefold.nn.labels",
+    "Classifier": "treefold.nn.models",
+    "PairClassifier": "treefold.nn.models",
+    "Regressor": "treefold.nn.models",
+    "TreeModel": "treefold.nn.models",
+    "compress": "treefold.nn.models",
+    "Tree": "treefold.trees.tree",
+    "Vocabulary": "treefold.trees.vocabulary",
 }
 
 __all__ = [

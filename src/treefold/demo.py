@@ -14,18 +14,18 @@ from typing import Any, NamedTuple, final
 import numpy as np
 import torch
 
-from treefold.building import build_model, facts_of, resolve
-from treefold.dataset import Dataset
-from treefold.datasets import build, listops
+from treefold.data.dataset import Dataset
+from treefold.data.generators import build, listops
 from treefold.errors import TreefoldError, require_positive
 from treefold.files import atomic_file, atomic_folder
-from treefold.forest import Forest
-from treefold.models import Classifier, TreeModel
+from treefold.nn.models import Classifier, TreeModel
 from treefold.paper import counted_parameters
-from treefold.settings import ModelSettings, TrainingSettings
 from treefold.training import Examples, Progress, Result, fit
+from treefold.training.build import build_model, facts_of, resolve
 from treefold.training.examples import Score
-from treefold.tree import Tree
+from treefold.training.settings import ModelSettings, TrainingSettings
+from treefold.trees.forest import Forest
+from treefold.trees.tree import Tree
 
 MODELS: dict[str, ModelSettings] = {
     "Sum-LSTM": ModelSettings(aggregator="sum", state_size=25),

@@ -3,7 +3,7 @@ import pytest
 
 from treefold.bench.growth import AXES, LABELS, Sizes, _value, forward_backward, one_node_trees, shapes, wide
 from treefold.bench.options import Options
-from treefold.forest import Forest
+from treefold.trees.forest import Forest
 
 
 @pytest.mark.parametrize("axis", AXES)

@@ -4,7 +4,7 @@ import torch
 
 from treefold.bench.machine import machine, peak_growth, peak_resident, require_threads, scaling
 from treefold.errors import ConfigurationError
-from treefold.threads import core_count, threads
+from treefold.kernels.threads import core_count, threads
 
 
 def test_more_threads_than_cores_are_refused() -> None:

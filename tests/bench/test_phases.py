@@ -5,11 +5,12 @@ from pathlib import Path
 import torch
 
 from treefold.bench.phases import PHASES, Stopwatch, watched
-from treefold.datasets.build import make_listops
-from treefold.datasets.listops import ListOpsSettings
-from treefold.settings import RunSettings
-from treefold.training import loop, train
+from treefold.data.generators.build import make_listops
+from treefold.data.generators.listops import ListOpsSettings
+from treefold.training import train
+from treefold.training import trainer as loop
 from treefold.training.examples import Examples, Score
+from treefold.training.settings import RunSettings
 
 
 class Ticking:

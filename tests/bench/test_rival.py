@@ -7,7 +7,7 @@ import torch
 from treefold.bench.cases import examples_of
 from treefold.bench.options import MissingPackageError
 from treefold.bench.rival import RivalModel, edges_of, rival_package
-from treefold.tree import Tree
+from treefold.trees.tree import Tree
 
 
 def walked(trees: list[Tree]) -> list[tuple[int, int]]:

@@ -6,7 +6,7 @@ import pytest
 from treefold.bench.cases import CASES, Case, examples_of, model_of
 from treefold.bench.options import MissingPackageError
 from treefold.bench.roofline import draw, node_multiply_adds, require_matplotlib, step_multiply_adds
-from treefold.cells import LeafLSTM, TreeLSTM
+from treefold.nn.cells import LeafLSTM, TreeLSTM
 
 
 @pytest.mark.parametrize("shared", [False, True])

@@ -3,7 +3,7 @@ import pytest
 
 from treefold.bench.options import Options
 from treefold.bench.speed import average_trees, batches, inference_suite, subtrees, threads
-from treefold.encoder import TreeEncoder
+from treefold.nn.encoder import TreeEncoder
 
 QUICK = Options(quick=True, rounds=1)
 

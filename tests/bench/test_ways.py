@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 import torch
 
-from treefold.batch import Batch
 from treefold.bench.cases import CASES, Case, examples_of, model_of
 from treefold.bench.ways import (
     FUSED,
@@ -19,9 +18,10 @@ from treefold.bench.ways import (
     with_settings,
 )
 from treefold.errors import ConfigurationError
-from treefold.forest import Forest
 from treefold.kernels import FusedGradients, Measured
 from treefold.training.examples import Examples, deal
+from treefold.trees.batch import Batch
+from treefold.trees.forest import Forest
 
 SMALL = Case("listops", "tucker", 4, 2)
 
@@ -131,6 +131,6 @@ def test_a_case_has_a_model_that_takes_its_data(name: str) -> None:
 
 
 def deal_one(examples: Examples) -> Any:
-    from treefold.settings import TrainingSettings
+    from treefold.training.settings import TrainingSettings
 
     return deal(examples, np.arange(len(examples)), TrainingSettings(batch_size=3), 0)[0]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from treefold.dataset import Dataset
+from treefold.data.dataset import Dataset
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "data"
 

@@ -16,11 +16,11 @@ import pytest
 
 from tests import runs
 from treefold import Forest, cli
-from treefold.dataset import Dataset
-from treefold.datasets.lrt import RELATIONS
-from treefold.evaluation import evaluate
-from treefold.explaining import probabilities
-from treefold.saving import load_model
+from treefold.analysis.evaluation import evaluate
+from treefold.analysis.explaining import probabilities
+from treefold.data.dataset import Dataset
+from treefold.data.generators.lrt import RELATIONS
+from treefold.training.saving import load_model
 
 
 class Done(NamedTuple):

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from tests.cli.test_data import treefold
-from tests.reporting.made_up import result, write
+from tests.sweeps.reporting.made_up import result, write
 from treefold.errors import FileError
-from treefold.reporting import write_report
+from treefold.sweeps.reporting import write_report
 
 OWN = {"examples": 9, "nodes": 99, "crc32": 999}
 

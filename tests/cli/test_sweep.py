@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 import typer
 
-from tests.experiments import tiny
+from tests.sweeps import tiny
 from treefold.cli import main
 from treefold.cli.sweep import sweep
 from treefold.errors import ConfigurationError, FileError, ForestFileError, TreefoldError
-from treefold.experiments.grid import read_grid
-from treefold.experiments.planning import open_data, plan
-from treefold.experiments.running import Limits, execute, only_sweep
+from treefold.sweeps.grid import read_grid
+from treefold.sweeps.planning import open_data, plan
+from treefold.sweeps.running import Limits, execute, only_sweep
 
 SMOKE = Path(__file__).parents[2] / "experiments" / "smoke.toml"
 

@@ -12,10 +12,10 @@ import pytest
 import treefold
 from tests.estimators.tasks import FAST, kinds, leaves, trees
 from treefold import Forest, NodeClassifier, TreeClassifier, TreeEmbedder, TreePairClassifier, TreeRegressor
-from treefold.dataset import Dataset
+from treefold.data.dataset import Dataset
 from treefold.errors import ModelFileError
-from treefold.settings import ModelSettings, RunSettings, TrainingSettings
 from treefold.training import train
+from treefold.training.settings import ModelSettings, RunSettings, TrainingSettings
 
 TREES = trees(24)
 PAIRS = list(zip(TREES, TREES[::-1], strict=True))

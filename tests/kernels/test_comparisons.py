@@ -10,15 +10,15 @@ import torch
 from torch import nn
 
 from treefold import LeafRNN, OneHot, PairClassifier, PerLabel, TreeEncoder, TreeModel, TreeRNN
-from treefold.aggregators import Full
-from treefold.building import build_model, facts_of, resolve
-from treefold.datasets import build
-from treefold.flat import FlatParameters
+from treefold.data.generators import build
 from treefold.kernels import PairScores
 from treefold.kernels.comparisons import LEAK, comparison_backward, comparison_forward, comparison_layout
-from treefold.settings import ModelSettings
-from treefold.threads import threads
+from treefold.kernels.threads import threads
+from treefold.nn.aggregators import Full
+from treefold.nn.flat import FlatParameters
 from treefold.training import Examples
+from treefold.training.build import build_model, facts_of, resolve
+from treefold.training.settings import ModelSettings
 
 DATA = Examples.of(build.make_lrt(300, seed=3), "pair")
 CHOSEN = np.arange(30)

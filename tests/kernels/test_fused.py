@@ -26,11 +26,11 @@ from treefold import (
     TreeLSTM,
     TreeRNN,
 )
-from treefold.aggregators import AGGREGATORS, Sum, Tucker
-from treefold.cells import Cell
 from treefold.errors import ConfigurationError
 from treefold.kernels import is_worth_it
-from treefold.models import compress
+from treefold.nn.aggregators import AGGREGATORS, Sum, Tucker
+from treefold.nn.cells import Cell
+from treefold.nn.models import compress
 
 STATE, ARITY, RANK = 3, 4, 2
 LEAVES, OPERATORS = ["a", "b", "c", "d", "e"], ["f", "g"]

@@ -9,14 +9,14 @@ import torch
 from torch import nn
 
 from treefold import AGGREGATORS, Forest, TreeModel
-from treefold.building import build_model, facts_of, resolve
-from treefold.datasets import build
+from treefold.data.generators import build
 from treefold.errors import TreeError, TreeIndexError, VocabularyError
-from treefold.flat import FlatParameters
 from treefold.kernels.scores import cross_entropy
-from treefold.settings import ModelSettings
-from treefold.threads import threads
+from treefold.kernels.threads import threads
+from treefold.nn.flat import FlatParameters
 from treefold.training import Examples
+from treefold.training.build import build_model, facts_of, resolve
+from treefold.training.settings import ModelSettings
 
 DATA = Examples.of(build.make_listops(150, seed=3), "tree")
 CHOSEN = np.arange(140)

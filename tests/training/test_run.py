@@ -16,13 +16,13 @@ import torch
 from torch import Tensor
 
 from treefold import Forest
-from treefold.dataset import Dataset
-from treefold.datasets import build
+from treefold.data.dataset import Dataset
+from treefold.data.generators import build
 from treefold.errors import FileError, ModelFileError, TrainingError
 from treefold.kernels.optimisers import FlatAdadelta
-from treefold.saving import load_model, read_tensors, write_tensors
-from treefold.settings import ModelSettings, RunSettings, TrainingSettings
 from treefold.training import Examples, Progress, fit, resume, train
+from treefold.training.saving import load_model, read_tensors, write_tensors
+from treefold.training.settings import ModelSettings, RunSettings, TrainingSettings
 
 DATA = build.make_listops(400, seed=0)
 SETTINGS = RunSettings(
@@ -124,8 +124,8 @@ def test_a_killed_run_is_never_damaged_and_ends_with_the_same_weights(whole: Pat
     script.write_text(
         "import sys, time\n"
         "from pathlib import Path\n"
-        "from treefold.dataset import Dataset\n"
-        "from treefold.settings import RunSettings, read_toml\n"
+        "from treefold.data.dataset import Dataset\n"
+        "from treefold.training.settings import RunSettings, read_toml\n"
         "from treefold.training import Progress, resume, train\n"
         "data = Dataset.open(sys.argv[1]); run = Path(sys.argv[2])\n"
         "class Slow:\n"
@@ -236,7 +236,7 @@ def test_a_checkpoint_with_parameters_in_another_order_is_refused(
         train(DATA, folder, SETTINGS, reporter=StopAt(5))
     good = (folder / "checkpoint.safetensors").read_bytes()
     with monkeypatch.context() as patched:
-        patched.setattr("treefold.models.TreeModel.arrangements", lambda model: [])
+        patched.setattr("treefold.nn.models.TreeModel.arrangements", lambda model: [])
         # Without constants between them there may be fewer numbers; either way it is refused.
         with pytest.raises(ModelFileError, match=r"expected (the weights and the optimiser|parameters in the order)"):
             resume(DATA, folder)

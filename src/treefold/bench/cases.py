@@ -9,14 +9,14 @@ from typing import Final, NamedTuple
 import numpy as np
 import torch
 
-from treefold.cells import LeafLSTM, PerLabel, TreeLSTM
-from treefold.datasets import listops, lrt
-from treefold.encoder import TreeEncoder
-from treefold.forest import Forest
-from treefold.labels import LabelEncoder, Numeric, OneHot, Thermometer
-from treefold.models import Classifier, PairClassifier, TreeModel
+from treefold.data.generators import listops, lrt
+from treefold.nn.cells import LeafLSTM, PerLabel, TreeLSTM
+from treefold.nn.encoder import TreeEncoder
+from treefold.nn.labels import LabelEncoder, Numeric, OneHot, Thermometer
+from treefold.nn.models import Classifier, PairClassifier, TreeModel
 from treefold.training.examples import Examples
-from treefold.tree import Tree
+from treefold.trees.forest import Forest
+from treefold.trees.tree import Tree
 
 VECTOR_SIZE: Final = 10
 HEADLINE: Final = "listops tucker 20 3"

@@ -13,9 +13,9 @@ import torch
 from treefold.bench.cases import CASES, HEADLINE, examples_of, model_of
 from treefold.bench.machine import peak_resident
 from treefold.bench.ways import FUSED, training, with_settings
-from treefold.dataset import Dataset
-from treefold.settings import RunSettings
+from treefold.data.dataset import Dataset
 from treefold.training import train
+from treefold.training.settings import RunSettings
 
 
 def trained(data: str, folder: str, threads: str) -> dict[str, Any]:

@@ -12,11 +12,11 @@ from treefold.bench.cases import CASES, HEADLINE, examples_of, model_of
 from treefold.bench.clock import in_pieces
 from treefold.bench.machine import peak_growth
 from treefold.bench.options import Job, Options, Values
-from treefold.cells import TreeLSTM
-from treefold.encoder import TreeEncoder
-from treefold.forest import Forest
-from treefold.labels import OneHot
-from treefold.tree import Tree
+from treefold.nn.cells import TreeLSTM
+from treefold.nn.encoder import TreeEncoder
+from treefold.nn.labels import OneHot
+from treefold.trees.forest import Forest
+from treefold.trees.tree import Tree
 
 LABELS: Final = tuple("abcdefgh")
 

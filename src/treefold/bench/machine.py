@@ -14,7 +14,7 @@ from typing import Any, Final
 import torch
 
 from treefold.errors import ConfigurationError, require_positive
-from treefold.threads import core_count, threads
+from treefold.kernels.threads import core_count, threads
 
 _PACKAGES: Final = ("treefold", "torch", "numpy", "numba", "pytorch-tree-lstm")
 _STATUS: Final = Path("/proc/self/status")

@@ -15,12 +15,13 @@ import torch
 from treefold.bench.cases import HEADLINE
 from treefold.bench.clock import Clock
 from treefold.bench.options import Job, Options, Values
-from treefold.datasets.build import make_listops
-from treefold.encoder import Encoding
+from treefold.data.generators.build import make_listops
 from treefold.kernels import FusedGradients, gradients
-from treefold.settings import RunSettings
-from treefold.training import loop, run, train
+from treefold.nn.encoder import Encoding
+from treefold.training import run, train
+from treefold.training import trainer as loop
 from treefold.training.examples import Examples, Score
+from treefold.training.settings import RunSettings
 
 Result = TypeVar("Result")
 OTHER: Final = "other"

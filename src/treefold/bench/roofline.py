@@ -8,13 +8,13 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from treefold.aggregators import Aggregator
 from treefold.bench.cases import CASES, Case, examples_of, model_of
 from treefold.bench.clock import in_pieces
 from treefold.bench.options import Job, MissingPackageError, Options, Values
 from treefold.bench.ways import FUSED, batches_of, training, with_settings
-from treefold.cells import Cell, PerLabel
-from treefold.encoder import TreeEncoder
+from treefold.nn.aggregators import Aggregator
+from treefold.nn.cells import Cell, PerLabel
+from treefold.nn.encoder import TreeEncoder
 from treefold.training.examples import Examples, Ints
 
 PRODUCTS: Final = (64, 512)
@@ -85,7 +85,7 @@ def step_multiply_adds(encoder: TreeEncoder, examples: Examples, chosen: Ints) -
 def node_multiply_adds(cell: Cell) -> int:
     """Count those of one node with all its children: its aggregators, forget gates and label maps.
 
-    >>> from treefold.cells import TreeLSTM
+    >>> from treefold.nn.cells import TreeLSTM
     >>> node_multiply_adds(TreeLSTM("sum", state_size=4, arity=2))  # three gates and two forget gates
     128
     """

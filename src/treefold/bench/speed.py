@@ -26,7 +26,7 @@ from treefold.bench.ways import (
     with_settings,
     work_of,
 )
-from treefold.threads import threads as torch_threads
+from treefold.kernels.threads import threads as torch_threads
 from treefold.training.examples import Examples
 
 BATCHES: Final = (1, 25, 256, 2048)

@@ -14,7 +14,7 @@ from treefold.bench.roofline import roofline
 from treefold.bench.speed import batches, inference_suite, step, subtrees
 from treefold.bench.speed import threads as threads_suite
 from treefold.errors import ConfigurationError, nearest, require_choice, require_positive
-from treefold.threads import threads
+from treefold.kernels.threads import threads
 
 SUITES: Final[dict[str, Callable[[Options], dict[str, Job]]]] = {
     "step": step,

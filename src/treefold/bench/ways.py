@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from treefold.bench.clock import Clock, Way, in_pieces
 from treefold.errors import ConfigurationError
 from treefold.kernels import kernels_first
-from treefold.models import TreeModel
-from treefold.settings import TrainingSettings
+from treefold.nn.models import TreeModel
 from treefold.training.examples import Examples, deal, outputs_of
-from treefold.training.loop import Silent, Trainer
+from treefold.training.settings import TrainingSettings
+from treefold.training.trainer import Silent, Trainer
 
 Ints = npt.NDArray[np.int64]
 Outputs = Callable[[Ints], Tensor]
@@ -120,7 +120,7 @@ def batches_of(examples: Examples, batch: int, steps: int) -> list[Ints]:
 def work_of(examples: Examples, batches: list[Ints]) -> tuple[float, float]:
     """Return the mean numbers of trees and of nodes of a batch.
 
-    >>> from treefold.forest import Forest
+    >>> from treefold.trees.forest import Forest
     >>> examples = Examples(Forest(["(f a)", "b", "(f a b)"]), np.zeros(3), "tree")
     >>> work_of(examples, [np.array([0, 1]), np.array([2, 1])])
     (2.0, 3.5)

@@ -10,13 +10,13 @@ import typer
 
 from treefold.cli.console import Skipped, out, progress
 from treefold.cli.inspection import findings, show
-from treefold.dataset import FACTS, Dataset
-from treefold.datasets import build
-from treefold.datasets.convert import Conversion, convert
-from treefold.datasets.listops import OPERATORS, ListOpsSettings
+from treefold.data.convert import Conversion, convert
+from treefold.data.dataset import FACTS, Dataset
+from treefold.data.generators import build
+from treefold.data.generators.listops import OPERATORS, ListOpsSettings
+from treefold.data.readers import READERS
 from treefold.errors import ConfigurationError, FileError
 from treefold.files import require_replaceable
-from treefold.readers import READERS
 
 app = typer.Typer(
     help="Make, convert and inspect data sets. A data set is a directory with trees, labels, splits and how it was made.",

@@ -9,8 +9,8 @@ import numpy.typing as npt
 from rich.markup import escape
 
 from treefold.cli.console import out
-from treefold.dataset import Dataset
-from treefold.tree import Tree
+from treefold.data.dataset import Dataset
+from treefold.trees.tree import Tree
 
 _BAR = 30
 _DRAWN_NODES = 15

@@ -11,9 +11,11 @@ import numpy.typing as npt
 import torch
 import typer
 
-from treefold.aggregators import AGGREGATORS, Aggregator
-from treefold.baselines import MOST_EXAMPLES
-from treefold.baselines import baselines as measure_baselines
+from treefold.analysis.baselines import MOST_EXAMPLES
+from treefold.analysis.baselines import baselines as measure_baselines
+from treefold.analysis.evaluation import evaluate as measure
+from treefold.analysis.evaluation import split_of
+from treefold.analysis.explaining import beliefs, occlusion
 from treefold.cli import prediction
 from treefold.cli.console import err, progress
 from treefold.cli.showing import (
@@ -24,16 +26,14 @@ from treefold.cli.showing import (
     show_evaluation,
     show_explanation,
 )
-from treefold.dataset import Dataset
+from treefold.data.dataset import Dataset
+from treefold.data.readers import READERS, Record
 from treefold.errors import ConfigurationError, FileError, ReadError, require_choice
-from treefold.evaluation import evaluate as measure
-from treefold.evaluation import split_of
-from treefold.explaining import beliefs, occlusion
 from treefold.files import atomic_file, atomic_folder, require_replaceable
-from treefold.models import compress as compress_model
-from treefold.readers import READERS, Record
-from treefold.saving import CONFIG, SavedModel, load_model
-from treefold.tree import Tree
+from treefold.nn.aggregators import AGGREGATORS, Aggregator
+from treefold.nn.models import compress as compress_model
+from treefold.training.saving import CONFIG, SavedModel, load_model
+from treefold.trees.tree import Tree
 
 Run = Annotated[Path, typer.Argument(help="The directory of a run or of a saved model.", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -11,15 +11,15 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from treefold.analysis.explaining import probabilities
+from treefold.data.readers import READERS, format_of
+from treefold.data.readers.records import OnBad, Record, placed
+from treefold.data.readers.tables import Columns
 from treefold.errors import ConfigurationError, ParseError, ReadError, TreefoldError, nearest, require_choice
-from treefold.explaining import probabilities
-from treefold.forest import Forest
-from treefold.readers import READERS, format_of
-from treefold.readers.records import OnBad, Record, placed
-from treefold.readers.tables import Columns
-from treefold.saving import SavedModel
-from treefold.tree import Label, Tree
-from treefold.vocabulary import Vocabulary
+from treefold.training.saving import SavedModel
+from treefold.trees.forest import Forest
+from treefold.trees.tree import Label, Tree
+from treefold.trees.vocabulary import Vocabulary
 
 Unknown = Literal["error", "absent"]
 Trees = tuple[Tree, ...]

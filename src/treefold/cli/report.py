@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from treefold.cli.console import out
-from treefold.reporting import write_report
+from treefold.sweeps.reporting import write_report
 
 
 def report(

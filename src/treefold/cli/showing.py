@@ -8,18 +8,18 @@ from typing import Any, Final
 
 from torch import nn
 
-from treefold.aggregators import Aggregator
-from treefold.baselines import MOST_EXAMPLES
-from treefold.cells import Cell, PerLabel
+from treefold.analysis.baselines import MOST_EXAMPLES
+from treefold.analysis.evaluation import Evaluation, Group
+from treefold.analysis.explaining import Belief, Occlusion, in_preorder
 from treefold.cli.console import out
-from treefold.encoder import TreeEncoder
 from treefold.errors import ModelFileError
-from treefold.evaluation import Evaluation, Group
-from treefold.explaining import Belief, Occlusion, in_preorder
-from treefold.models import NodeClassifier
-from treefold.saving import SavedModel
+from treefold.nn.aggregators import Aggregator
+from treefold.nn.cells import Cell, PerLabel
+from treefold.nn.encoder import TreeEncoder
+from treefold.nn.models import NodeClassifier
 from treefold.training.run import METRICS
-from treefold.tree import Tree
+from treefold.training.saving import SavedModel
+from treefold.trees.tree import Tree
 
 _WIDTH: Final = 80
 _BAR: Final = 30

@@ -12,16 +12,16 @@ from rich.text import Text
 
 from treefold.cli.console import err, out
 from treefold.errors import ConfigurationError, nearest
-from treefold.experiments.events import Died, Engine, Event, Failed, Finished, Progressed, Started
-from treefold.experiments.grid import Configuration, Grid, read_grid
-from treefold.experiments.local import Local
-from treefold.experiments.planning import MULTIPLY_ADDS_A_SECOND, Run, estimated_seconds, open_data, plan
-from treefold.experiments.results import DAMAGED, RESULTS, Results
-from treefold.experiments.running import only_sweep
-from treefold.experiments.sweeping import Ending, to_do
-from treefold.experiments.sweeping import sweep as run_sweep
-from treefold.experiments.tally import Tally, duration
-from treefold.threads import core_count
+from treefold.kernels.threads import core_count
+from treefold.sweeps.events import Died, Engine, Event, Failed, Finished, Progressed, Started
+from treefold.sweeps.grid import Configuration, Grid, read_grid
+from treefold.sweeps.local import Local
+from treefold.sweeps.planning import MULTIPLY_ADDS_A_SECOND, Run, estimated_seconds, open_data, plan
+from treefold.sweeps.results import DAMAGED, RESULTS, Results
+from treefold.sweeps.running import only_sweep
+from treefold.sweeps.sweeping import Ending, to_do
+from treefold.sweeps.sweeping import sweep as run_sweep
+from treefold.sweeps.tally import Tally, duration
 
 _SECONDS_BETWEEN_LINES = 20
 
@@ -85,7 +85,7 @@ def sweep(
 def _engine(on: str, workers: int, address: str | None) -> Engine:
     if on == "local":
         return Local(workers)
-    from treefold.experiments.on_ray import Ray
+    from treefold.sweeps.on_ray import Ray
 
     return Ray(workers, address)
 

@@ -8,16 +8,16 @@ import typer
 from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from treefold.baselines import baselines as measure_baselines
+from treefold.analysis.baselines import baselines as measure_baselines
 from treefold.cli.console import err, out
-from treefold.dataset import Dataset
+from treefold.data.dataset import Dataset
 from treefold.errors import ConfigurationError
-from treefold.settings import RunSettings, read_toml, with_changes
 from treefold.training import resume as resume_run
 from treefold.training import train as train_run
+from treefold.training.distributed import Workers, joined
 from treefold.training.examples import Examples, Score
-from treefold.training.loop import Progress
-from treefold.training.parallel import Workers, joined
+from treefold.training.settings import RunSettings, read_toml, with_changes
+from treefold.training.trainer import Progress
 
 _SECONDS_BETWEEN_LINES, _SECONDS_BETWEEN_MOVES = 20, 0.1
 

@@ -13,19 +13,19 @@ from sklearn.base import BaseEstimator  # type: ignore[import-untyped]
 from sklearn.utils import check_random_state  # type: ignore[import-untyped]
 from sklearn.utils.validation import check_is_fitted  # type: ignore[import-untyped]
 
-from treefold.building import build_model, facts_of, resolve
 from treefold.errors import ConfigurationError, TrainingError, require_choice, require_positive
 from treefold.estimators.files import write_estimator
 from treefold.estimators.inputs import forest_of, unknown_label, unknown_labels
 from treefold.estimators.targets import Floats, Ints, hold_out
 from treefold.estimators.unseen import tolerant
-from treefold.forest import Forest
-from treefold.models import TreeModel
-from treefold.saving import SavedModel
-from treefold.settings import ModelSettings, RunSettings, Task, TrainingSettings
-from treefold.threads import threads
+from treefold.kernels.threads import threads
+from treefold.nn.models import TreeModel
+from treefold.training.build import build_model, facts_of, resolve
 from treefold.training.examples import Examples, outputs_of
-from treefold.training.loop import Progress, Silent, Trainer
+from treefold.training.saving import SavedModel
+from treefold.training.settings import ModelSettings, RunSettings, Task, TrainingSettings
+from treefold.training.trainer import Progress, Silent, Trainer
+from treefold.trees.forest import Forest
 
 # Axes:  n examples · K classes or outputs
 _MODEL = ("cell", "aggregator", "state_size", "rank", "shared", "arity", "per_label", "labels", "direction")
@@ -40,11 +40,11 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
 
     The model, chosen from the trees where None: ``cell`` ("lstm", "rnn"), ``aggregator``, ``state_size``, ``rank``, ``shared``,
     ``arity``, ``per_label`` (a cell for each operator), ``labels`` ("onehot", "thermometer", "embedding", "numeric"),
-    ``direction`` ("up", "down", "both"), ``hidden`` layers of the head, ``dropout``: see `treefold.settings.ModelSettings`.
+    ``direction`` ("up", "down", "both"), ``hidden`` layers of the head, ``dropout``: see `ModelSettings`.
 
     The training: ``optimiser`` ("adamw", "adadelta"), ``learning_rate`` (None: 0.005 for adamw), ``schedule`` ("cosine",
     "constant"), ``epochs`` (None: 40, up to 200 for few trees), ``batch_size``, ``l2``, ``weight_decay``, ``clip``: see
-    `treefold.settings.TrainingSettings`. ``validation_fraction`` of the trees are held out, if that makes ten or more, to keep
+    `TrainingSettings`. ``validation_fraction`` of the trees are held out, if that makes ten or more, to keep
     the weights of the best epoch and to stop when ``patience`` epochs were no better; ``patience=None`` never stops.
     ``class_weight`` is None, "balanced" or a dict.
 

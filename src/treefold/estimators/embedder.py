@@ -9,13 +9,13 @@ from sklearn.utils.multiclass import type_of_target  # type: ignore[import-untyp
 from sklearn.utils.validation import check_is_fitted  # type: ignore[import-untyped]
 from torch import Tensor
 
-from treefold.encoder import Encoding
 from treefold.estimators.base import TreeEstimator
 from treefold.estimators.supervised import standard
 from treefold.estimators.targets import Floats, as_class_weights, as_classes, as_numbers, as_weights
-from treefold.forest import Forest
-from treefold.models import Head, TreeModel
+from treefold.nn.encoder import Encoding
+from treefold.nn.models import Head, TreeModel
 from treefold.training.examples import Examples
+from treefold.trees.forest import Forest
 
 
 @final

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from treefold.errors import ModelFileError
-from treefold.saving import write_text
+from treefold.training.saving import write_text
 
 NAME: Final = "estimator.json"
 VERSION: Final = 1

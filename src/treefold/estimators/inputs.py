@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from treefold.errors import TreeError, VocabularyError, nearest
-from treefold.forest import Forest
-from treefold.tree import Tree
-from treefold.vocabulary import Vocabulary
+from treefold.trees.forest import Forest
+from treefold.trees.tree import Tree
+from treefold.trees.vocabulary import Vocabulary
 
 _REMEDY = "give a list of Tree or of s-expressions, or a Forest"
 

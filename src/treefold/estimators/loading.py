@@ -10,7 +10,7 @@ from treefold.estimators.base import TreeEstimator
 from treefold.estimators.embedder import TreeEmbedder
 from treefold.estimators.files import NAME, read_estimator
 from treefold.estimators.supervised import NodeClassifier, TreeClassifier, TreePairClassifier, TreeRegressor
-from treefold.saving import SavedModel, load_model
+from treefold.training.saving import SavedModel, load_model
 
 ESTIMATORS: Final[dict[str, type[TreeEstimator]]] = {
     "TreeClassifier": TreeClassifier,

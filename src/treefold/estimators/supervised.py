@@ -19,9 +19,9 @@ from treefold.estimators.targets import (
     as_weights,
     node_labels,
 )
-from treefold.forest import Forest
-from treefold.settings import Task
 from treefold.training.examples import Examples
+from treefold.training.settings import Task
+from treefold.trees.forest import Forest
 
 # Axes:  n examples · N nodes · K classes or outputs
 

@@ -5,11 +5,11 @@ from typing import final
 
 from torch import Tensor
 
-from treefold.cells import Cell, LeafLSTM, LeafRNN, PerLabel
-from treefold.encoder import TreeEncoder
-from treefold.labels import LabelEncoder
-from treefold.models import TreeModel
-from treefold.vocabulary import Vocabulary
+from treefold.nn.cells import Cell, LeafLSTM, LeafRNN, PerLabel
+from treefold.nn.encoder import TreeEncoder
+from treefold.nn.labels import LabelEncoder
+from treefold.nn.models import TreeModel
+from treefold.trees.vocabulary import Vocabulary
 
 # Axes:  N nodes · L child slots · S memory size · M label size
 

@@ -6,12 +6,12 @@ import time
 import numpy as np
 import torch
 
-from treefold.cells import TreeLSTM
-from treefold.encoder import TreeEncoder
-from treefold.flat import FlatParameters
-from treefold.forest import Forest
-from treefold.labels import OneHot
-from treefold.models import Classifier, PairClassifier, TreeModel
+from treefold.nn.cells import TreeLSTM
+from treefold.nn.encoder import TreeEncoder
+from treefold.nn.flat import FlatParameters
+from treefold.nn.labels import OneHot
+from treefold.nn.models import Classifier, PairClassifier, TreeModel
+from treefold.trees.forest import Forest
 
 
 def compile_kernels(dtype: torch.dtype) -> float:

@@ -10,13 +10,13 @@ from typing import Final
 import numpy as np
 from torch import nn
 
-from treefold.aggregators import Full
-from treefold.flat import Arrangement
 from treefold.kernels.compiled import inlined, planner
 from treefold.kernels.layout import Entry, Layout
 from treefold.kernels.linear import affine, affine_inputs_backward, affine_weights_backward, copy
 from treefold.kernels.perceptrons import add_linear, is_heard, matrix_at, still_fits
 from treefold.kernels.tables import START, WIDTH, Floats, Ints
+from treefold.nn.aggregators import Full
+from treefold.nn.flat import Arrangement
 
 # Axes:  P pairs · U units · S memory size · C state size · H compared entries · Q = (C+1) H carried ones · K classes
 LEAK: Final = 0.01

@@ -14,16 +14,16 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from treefold.aggregators import Aggregator
-from treefold.batch import Batch
-from treefold.cells import Cell, LeafLSTM, LeafRNN, PerLabel, TreeLSTM, TreeRNN
-from treefold.flat import Arrangement, FlatParameters, any_held, in_charge_of
 from treefold.kernels.ahead import compile_passes
 from treefold.kernels.calls import backward, forward
 from treefold.kernels.compiled import is_on_disk
 from treefold.kernels.layout import FORMS, Layout, gates_of, layout_of
 from treefold.kernels.parts import each_part, ends_of_parts, parts_of
 from treefold.kernels.tables import Floats, Ints, Plan, States, Weights
+from treefold.nn.aggregators import Aggregator
+from treefold.nn.cells import Cell, LeafLSTM, LeafRNN, PerLabel, TreeLSTM, TreeRNN
+from treefold.nn.flat import Arrangement, FlatParameters, any_held, in_charge_of
+from treefold.trees.batch import Batch
 
 # Axes:  N nodes · U units, the distinct subtrees · S memory size · X label vectors · M label size
 Result = TypeVar("Result")

@@ -6,10 +6,10 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from treefold.batch import Batch
-from treefold.forest import Forest
 from treefold.kernels.compiled import planner
 from treefold.kernels.tables import Ints
+from treefold.trees.batch import Batch
+from treefold.trees.forest import Forest
 
 Codes = npt.NDArray[np.int32]
 # Axes:  T trees of the forest · B trees that are chosen · N their nodes

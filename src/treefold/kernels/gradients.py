@@ -6,9 +6,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from treefold.cells import Cell
-from treefold.flat import FlatParameters, in_charge_of
-from treefold.forest import Forest
 from treefold.kernels.calls import backward, forward
 from treefold.kernels.dispatch import NO_ROOM, Call, announced, forward_for_once, known_layout, weights_now
 from treefold.kernels.gathering import Alphabet, columns_of, gather_translated, node_ends
@@ -16,6 +13,9 @@ from treefold.kernels.layout import Layout
 from treefold.kernels.parts import each_part, ends_of_parts, parts_of
 from treefold.kernels.scores import Scores
 from treefold.kernels.tables import WIDTH, Floats, Ints, Plan, States, Weights
+from treefold.nn.cells import Cell
+from treefold.nn.flat import FlatParameters, in_charge_of
+from treefold.trees.forest import Forest
 
 # Axes:  n trees · m trees or pairs · K classes
 

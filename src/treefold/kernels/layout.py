@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from treefold.aggregators import Aggregator, Canonical, Full, Sum, TensorTrain, Tucker
-from treefold.cells import Cell, LeafLSTM, LeafRNN, PerLabel, TreeLSTM, TreeRNN
-from treefold.flat import Arrangement
 from treefold.kernels import tables
 from treefold.kernels.compiled import collect
 from treefold.kernels.numbering import in_rows, multiset_tables
 from treefold.kernels.tables import Floats, Ints, Tables, Weights
+from treefold.nn.aggregators import Aggregator, Canonical, Full, Sum, TensorTrain, Tucker
+from treefold.nn.cells import Cell, LeafLSTM, LeafRNN, PerLabel, TreeLSTM, TreeRNN
+from treefold.nn.flat import Arrangement
 
 # Axes:  L child slots · C state size · R rank · M label size · G gates: one, or three side by side
 FORMS: dict[type[Aggregator], int] = {

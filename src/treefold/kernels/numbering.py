@@ -5,7 +5,7 @@ import functools
 import numpy as np
 
 from treefold.kernels.tables import Ints
-from treefold.symmetric import symmetric_index
+from treefold.nn.math.symmetric import symmetric_index
 
 
 def in_rows(runs: list[list[int]]) -> Ints:

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from treefold.flat import Arrangement, FlatParameters, in_charge_of
 from treefold.kernels.compiled import inlined, planner
 from treefold.kernels.dispatch import weights_now
 from treefold.kernels.layout import Entry, Layout
 from treefold.kernels.linear import affine, affine_inputs_backward, affine_weights_backward
 from treefold.kernels.tables import PART, START, WIDTH, Floats, Ints, Weights
+from treefold.nn.flat import Arrangement, FlatParameters, in_charge_of
 
 # Axes:  U units · S memory size · n chosen rows · H widths of the hidden layers, side by side · K outputs
 _MANY: Final = 512  # rows from which the matrix products of torch are faster than its calls are slow

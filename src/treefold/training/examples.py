@@ -10,14 +10,14 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from treefold.batch import Batch
-from treefold.dataset import Dataset
+from treefold.data.dataset import Dataset
 from treefold.errors import TrainingError
-from treefold.forest import Forest
 from treefold.kernels import gathered, kernels_first
-from treefold.models import TreeModel
-from treefold.settings import Task, TrainingSettings
-from treefold.training.parallel import ALONE, Workers
+from treefold.nn.models import TreeModel
+from treefold.training.distributed import ALONE, Workers
+from treefold.training.settings import Task, TrainingSettings
+from treefold.trees.batch import Batch
+from treefold.trees.forest import Forest
 
 # Axes:  n examples · B examples of a batch · N nodes of a batch · K classes or outputs
 Ints = npt.NDArray[np.int64]

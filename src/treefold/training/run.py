@@ -18,15 +18,15 @@ import torch
 from pydantic import TypeAdapter
 from torch import Tensor
 
-from treefold.building import build_model, facts_of, resolve
-from treefold.dataset import Dataset
+from treefold.data.dataset import Dataset
 from treefold.errors import FileError, ModelFileError, TrainingError
 from treefold.files import clear_unfinished
-from treefold.forest import Forest
-from treefold.saving import CONFIG, SavedModel, load_model, read_tensors, write_tensors, write_text
-from treefold.settings import RunSettings
+from treefold.training.build import build_model, facts_of, resolve
+from treefold.training.distributed import ALONE, Workers
 from treefold.training.examples import Examples
-from treefold.training.loop import (
+from treefold.training.saving import CONFIG, SavedModel, load_model, read_tensors, write_tensors, write_text
+from treefold.training.settings import RunSettings
+from treefold.training.trainer import (
     Reporter,
     Result,
     Silent,
@@ -36,7 +36,7 @@ from treefold.training.loop import (
     optimiser_shapes,
     optimiser_tensors,
 )
-from treefold.training.parallel import ALONE, Workers
+from treefold.trees.forest import Forest
 
 try:
     import fcntl

@@ -1,0 +1,1 @@
+"""Evaluation, explanations and baselines."""

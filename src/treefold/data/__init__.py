@@ -1,0 +1,1 @@
+"""Data sets: files, readers and generators."""

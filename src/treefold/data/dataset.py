@@ -1,0 +1,195 @@
+"""Data sets: trees with labels and splits, in a directory that says how it was made."""
+
+import hashlib
+import itertools
+import json
+import os
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, final
+
+import numpy as np
+import numpy.typing as npt
+
+from treefold.errors import ForestFileError, ShapeError
+from treefold.files import atomic_folder
+from treefold.trees.columns import read_columns, write_columns
+from treefold.trees.forest import Forest
+
+# Axes:  n examples · N nodes
+Ints = npt.NDArray[np.int64]
+VERSION: Final = 1
+SPLITS: Final = ("train", "validation", "test")
+FACTS: Final = "dataset.json"
+_CHUNK: Final = 1_000_000  # rows of which a checksum is taken at a time
+
+
+@final
+@dataclass(frozen=True)
+class Dataset:
+    """Examples of one tree each, or of two (pairs), with a class and a place in one split at most.
+
+    - ``forest``: example e has tree e; of pairs, the trees 2e and 2e + 1;
+    - ``targets`` (n,): the place of the example's class in ``classes``, -1 where it has none;
+    - ``splits``: for ``train``, ``validation`` and ``test`` the numbers of their examples;
+    - ``node_targets`` (N,): the class of every subtree where it is known, in the forest's order;
+    - ``made``: how the data set was made, for `dataset.json`.
+
+    >>> data = Dataset(Forest(["(f a)", "b"]), np.array([1, 0]), ("no", "yes"), {"train": np.array([0, 1])})
+    >>> len(data), data.trees_of([1]).tolist()
+    (2, [1])
+    """
+
+    forest: Forest
+    targets: Ints
+    classes: tuple[str, ...]
+    splits: Mapping[str, Ints]
+    pairs: bool = False
+    node_targets: Ints | None = None
+    made: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        expected = len(self.forest) // (2 if self.pairs else 1)
+        if len(self.targets) != expected:
+            raise ShapeError(
+                f"a data set of {len(self.forest)} trees expects {expected} labels, one for each "
+                f"{'pair' if self.pairs else 'tree'}, got {len(self.targets)}."
+            )
+        if len(self.targets) and not -1 <= self.targets.min() <= self.targets.max() < len(self.classes):
+            raise ShapeError(f"labels are numbers of {len(self.classes)} classes, got others; -1 stands for none.")
+        if self.node_targets is not None and len(self.node_targets) != self.forest.node_count:
+            raise ShapeError(
+                f"node labels are one for each of {self.forest.node_count} nodes, got {len(self.node_targets)}."
+            )
+        for name, part in self.splits.items():
+            if len(part) and not 0 <= part.min() <= part.max() < expected:
+                raise ShapeError(f"the split {name!r} has numbers outside the {expected} examples.")
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def trees_of(self, examples: Sequence[int] | Ints) -> Ints:
+        """Return the numbers of the trees of some examples, for `Forest.batch`; of pairs, all left ones, then all right."""
+        chosen = np.asarray(examples, dtype=np.int64)
+        return np.concatenate([2 * chosen, 2 * chosen + 1]) if self.pairs else chosen
+
+    def keys(self) -> list[bytes]:
+        """Return a key for each example; equal examples have equal keys."""
+        keys = tree_keys(self.forest)
+        return [left + right for left, right in zip(keys[::2], keys[1::2], strict=True)] if self.pairs else keys
+
+    def fingerprint(self) -> dict[str, int]:
+        """Return the counts and a checksum of everything that training and evaluation can see.
+
+        >>> forest, splits = Forest(["a", "b"]), {"train": np.array([0, 1])}
+        >>> one, other = (Dataset(forest, np.array(targets), ("no", "yes"), splits) for targets in ([0, 1], [1, 0]))
+        >>> one.fingerprint() == other.fingerprint()
+        False
+        """
+        forest = self.forest
+        facts = {**self.summary(), "classes": self.classes, "labels": list(forest.vocabulary)}
+        arrays: list[npt.NDArray[Any]] = [forest.offsets, forest.labels, forest.parents, forest.slots, forest.widths]
+        arrays += [forest.vectors, self.targets, *(self.splits[name] for name in sorted(self.splits))]
+        arrays += [] if self.node_targets is None else [self.node_targets]
+        checksum = zlib.crc32(json.dumps(facts, sort_keys=True).encode())
+        for array in arrays:
+            kind = np.int64 if array.dtype.kind == "i" else np.float64  # in memory and on disk they may be narrower
+            for start in range(0, len(array), _CHUNK):
+                checksum = zlib.crc32(array[start : start + _CHUNK].astype(kind).tobytes(), checksum)
+        return {"examples": len(self), "nodes": forest.node_count, "crc32": checksum}
+
+    def summary(self) -> dict[str, Any]:
+        """Return what `dataset.json` holds."""
+        return {
+            "format": "treefold dataset",
+            "version": VERSION,
+            "examples": len(self),
+            "pairs": self.pairs,
+            "trees": len(self.forest),
+            "nodes": self.forest.node_count,
+            "arity": self.forest.arity,
+            "depth": self.forest.depth,
+            "node_labels": self.node_targets is not None,
+            "splits": {name: len(part) for name, part in self.splits.items()},
+            "made": dict(self.made),
+        }
+
+    def save(
+        self, folder: str | os.PathLike[str], *, force: bool = False, texts: Mapping[str, str] | None = None
+    ) -> None:
+        """Write the data set as a directory, whole or not at all; ``texts`` are further files by name."""
+        with atomic_folder(folder, force=force, sign=FACTS) as place:
+            self.forest.save(place / "trees.forest")
+            columns: dict[str, npt.NDArray[Any]] = {"targets": self.targets.astype(np.int32)}
+            columns |= {f"split {name}": part.astype(np.int64) for name, part in self.splits.items()}
+            if self.node_targets is not None:
+                columns["node_targets"] = self.node_targets.astype(np.int32)
+            write_columns(place / "examples.columns", {"kind": "examples"}, columns)
+            vocabulary = {"labels": list(self.forest.vocabulary), "classes": list(self.classes)}
+            (place / "vocabulary.json").write_text(json.dumps(vocabulary, indent=1) + "\n", encoding="utf-8")
+            (place / FACTS).write_text(json.dumps(self.summary(), indent=1) + "\n", encoding="utf-8")
+            for name, text in (texts or {}).items():
+                (place / name).write_text(text, encoding="utf-8", errors="backslashreplace")
+
+    @classmethod
+    def open(cls, folder: str | os.PathLike[str], *, verify: bool | None = None) -> "Dataset":
+        """Open a saved data set; trees stay on disk until they are used."""
+        folder = Path(folder)
+        if not (folder / FACTS).is_file():
+            raise ForestFileError(
+                f"{folder}: expected a data set, a directory with dataset.json, got "
+                f"{'a directory without it' if folder.is_dir() else 'no such directory'}; "
+                f"make one with `treefold data convert` or `treefold data listops`."
+            )
+        facts = _read_json(folder / FACTS)
+        if facts.get("format") != "treefold dataset" or facts.get("version") != VERSION:
+            raise ForestFileError(
+                f"{folder}: expected a treefold dataset of version {VERSION}, got {facts.get('format')!r} of version "
+                f"{facts.get('version')!r}; open it with the treefold that wrote it, or make it anew."
+            )
+        forest = Forest.open(folder / "trees.forest", verify=verify)
+        _, columns, _ = read_columns(folder / "examples.columns", kind="examples", verify=verify)
+        vocabulary = _read_json(folder / "vocabulary.json")
+        prefix = "split "
+        try:
+            return cls(
+                forest=forest,
+                targets=columns["targets"].astype(np.int64),
+                classes=tuple(vocabulary["classes"]),
+                splits={name.removeprefix(prefix): part for name, part in columns.items() if name.startswith(prefix)},
+                pairs=bool(facts["pairs"]),
+                node_targets=columns.get("node_targets"),
+                made=facts["made"],
+            )
+        except (KeyError, TypeError, ShapeError) as problem:
+            raise ForestFileError(f"{folder}: expected files that fit together, got {problem}; make it anew.") from None
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as problem:
+        raise ForestFileError(f"{path}: expected a JSON file, got {problem}; make the data set anew.") from None
+    if not isinstance(facts, dict):
+        raise ForestFileError(f"{path}: expected a JSON object, got {type(facts).__name__}; make the data set anew.")
+    return facts
+
+
+def tree_keys(forest: Forest) -> list[bytes]:
+    """Return a 16-byte key for each tree; equal trees of one forest have equal keys, others differ.
+
+    >>> keys = tree_keys(Forest(["(f a)", "(f b)", "(f a)"]))
+    >>> keys[0] == keys[2] != keys[1]
+    True
+    """
+    table = np.stack([forest.labels, forest.parents, forest.slots, forest.widths], axis=1)
+    vector = table[:, 0] < 0  # rows of equal vectors differ in number: take the number of the first equal one
+    if vector.any():
+        _, first = np.unique(forest.vectors[-1 - table[vector, 0]], axis=0, return_inverse=True)
+        table[vector, 0] = -1 - first.reshape(-1)
+    data = table.tobytes()
+    width = table.shape[1] * table.itemsize
+    bounds = (forest.offsets * width).tolist()
+    return [hashlib.blake2b(data[start:end], digest_size=16).digest() for start, end in itertools.pairwise(bounds)]

@@ -1,0 +1,218 @@
+"""Trees in brackets: s-expressions, and the brackets of the Penn treebank.
+
+A file is cut into pieces, one for each tree, and each piece is parsed on its own, so that a long file streams and a malformed
+tree costs no other one.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from treefold.data.readers.records import Faults, Line, OnBad, Record, Source, lines_of, placed, trees_of
+from treefold.errors import ParseError
+from treefold.trees.tree import Tree
+
+# The groups hold what closes a quoted label or a vector: empty, when it goes on in the next line.
+_SEXPR = re.compile(r'[()]|"[^"\\]*+(?:\\.[^"\\]*+)*+("?)|\[[^\]]*+(\]?)|[^\s()"\[][^\s()"]*+', re.DOTALL)
+_PENN = re.compile(r"[()]|[^\s()]++")
+_TO_THE_END_OF = {
+    '"': re.compile(r'[^"\\]*+(?:\\.[^"\\]*+)*+("?)', re.DOTALL),
+    "[": re.compile(r"[^\]]*+(\]?)"),
+}
+_COMMENT = ("#", ";")
+
+
+def records_sexpr(source: Source, *, on_bad: OnBad | None = None) -> Iterator[Record]:
+    """Turn a file of s-expressions into trees: bracketed ones anywhere, a bare label on a line of its own.
+
+    Between trees, blank lines and lines that begin with ``#`` or ``;`` are skipped. A tree that is never closed reaches to the
+    end of the file; with ``on_bad``, reading then goes on at the next bracket in a first column.
+    """
+    return _records(source, on_bad, _SEXPR, Tree.parse)
+
+
+def read_sexpr(source: Source, *, on_bad: OnBad | None = None) -> Iterator[Tree]:
+    """Turn a file of s-expressions into trees: see `records_sexpr`."""
+    return trees_of(records_sexpr(source, on_bad=on_bad))
+
+
+def records_penn(source: Source, *, on_bad: OnBad | None = None) -> Iterator[Record]:
+    """Turn a file of Penn-style brackets into trees, each as `penn_tree` reads it."""
+    return _records(source, on_bad, _PENN, penn_tree)
+
+
+def read_penn(source: Source, *, on_bad: OnBad | None = None) -> Iterator[Tree]:
+    """Turn a file of Penn-style brackets into trees: see `records_penn`."""
+    return trees_of(records_penn(source, on_bad=on_bad))
+
+
+def penn_tree(text: str) -> Tree:
+    """Turn Penn-style brackets into a tree; brackets without a label around one tree vanish, around several are ``ROOT``.
+
+    Labels and words are anything but blanks and brackets, so ``-LRB-``, quotes and ``_`` stay as they are.
+
+    >>> print(penn_tree("( (S (NP (DT The) (NN cat)) (VP sat)) )"))
+    (S (NP (DT The) (NN cat)) (VP sat))
+    """
+    open_nodes: list[tuple[str, list[Tree]]] = []
+    root: Tree | None = None
+    after_bracket = False
+    for match in _PENN.finditer(text):
+        token = match[0]
+        if root is not None or (not open_nodes and token != "("):
+            expected = "'(' to begin a tree" if root is None else "the end of the text after a whole tree"
+            raise ParseError(
+                f"expected {expected}, got {token!r}; write (label word)", text=text, position=match.start()
+            )
+        if token == "(":
+            open_nodes.append(("", []))
+        elif after_bracket and token != ")":
+            open_nodes[-1] = (token, [])
+        else:
+            node = _closed(*open_nodes.pop(), text, match.start()) if token == ")" else Tree(token)
+            if open_nodes:
+                open_nodes[-1][1].append(node)
+            else:
+                root = node
+        after_bracket = token == "("
+    if root is None:
+        raise ParseError(
+            "expected a whole tree, got the end of the text; close its brackets", text=text, position=len(text)
+        )
+    return root
+
+
+def _closed(label: str, children: list[Tree], text: str, position: int) -> Tree:
+    if label:
+        return Tree(label, children)
+    if not children:
+        raise ParseError("expected a label in brackets, got (); write (label word)", text=text, position=position)
+    return children[0] if len(children) == 1 else Tree("ROOT", children)
+
+
+def _records(
+    source: Source, on_bad: OnBad | None, token: re.Pattern[str], parse: Callable[[str], Tree]
+) -> Iterator[Record]:
+    faults = Faults(source, on_bad)
+
+    def records() -> Iterator[Record]:
+        for piece in _Cutter(faults, token).cut(lines_of(source)):
+            try:
+                tree = parse(piece.text)
+            except ParseError as problem:
+                faults.report(placed(problem, faults.source, piece.line, piece.column))
+            else:
+                yield Record((tree,), None, faults.source, piece.line)
+
+    return faults.unless_empty(records())
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """The text of one tree and where it begins."""
+
+    text: str
+    line: int
+    column: int
+
+
+class _Cutter:
+    """Cuts lines into the pieces that hold one tree each, by counting brackets outside quotes and vectors."""
+
+    def __init__(self, faults: Faults, token: re.Pattern[str]) -> None:
+        self._faults = faults
+        self._token = token
+        self._open: list[Line] = []  # the lines of the tree that is not closed yet
+        self._start = 0  # where it begins in the first of them
+        self._depth = 0
+        self._inside = ""  # the quote or square bracket that is open at the end of the last line
+
+    def cut(self, lines: Iterable[Line]) -> Iterator[_Piece]:
+        for line in lines:
+            yield from self._pieces(line)
+        if not self._open:
+            return
+        # An unclosed tree took in all that follows. Read that again; now a bracket in the first column begins a tree. This
+        # happens once, so the cost stays linear.
+        again = self._open[1:]
+        self._give_up("the end of the file")
+        for line in again:
+            if self._open and line.text.startswith("("):
+                self._give_up(f"the next tree in line {line.number}")
+            yield from self._pieces(line)
+        if self._open:
+            self._give_up("the end of the file")
+
+    def _pieces(self, line: Line) -> Iterator[_Piece]:
+        text, position = line.text, 0
+        if self._open:
+            self._open.append(line)
+            if self._inside:
+                rest = _TO_THE_END_OF[self._inside].match(text)
+                assert rest is not None  # it matches nothing, too
+                if not rest[1]:
+                    return
+                self._inside, position = "", rest.end()
+        elif text.lstrip().startswith(_COMMENT):
+            return
+        for match in self._token.finditer(text, position):
+            token = match[0]
+            if token == "(":
+                if not self._depth:
+                    self._open, self._start = [line], match.start()
+                self._depth += 1
+            elif not self._depth:
+                if self._is_label_alone(match, line):
+                    yield from self._checked([line], match.start(), match.end())
+                return
+            elif token == ")":
+                self._depth -= 1
+                if not self._depth:
+                    yield from self._checked(self._open, self._start, match.end())
+                    self._open = []
+            elif token[0] in _TO_THE_END_OF and not match[match.lastindex or 0]:
+                self._inside = token[0]
+                return
+
+    def _is_label_alone(self, match: re.Match[str], line: Line) -> bool:
+        """Say whether a token outside brackets is a tree; report it where not, and give up the line."""
+        token, alone = match[0], match[0] == line.text.strip()
+        if token == ")":
+            problem = "expected a tree, got ')' that closes nothing; remove it"
+        elif self._token is _PENN:
+            problem = f"expected '(' to begin a tree, got {_shown(token)}; write (label word)"
+        elif token[0] in _TO_THE_END_OF and not match[match.lastindex or 0]:
+            problem = f"expected {token[0]!r} to be closed in its line, got the end of the line; close it"
+        elif not alone:
+            problem = (
+                f"expected brackets, or a label alone on its line, got {_shown(token)} among others; "
+                f"write (label child …), or put a label with blanks in quotes"
+            )
+        else:
+            return True
+        self._faults.report(line.problem or self._faults.error(problem, line.number, match.start() + 1))
+        return False
+
+    def _checked(self, lines: list[Line], start: int, end: int) -> Iterator[_Piece]:
+        """Yield the piece of whole lines but for its start and end, unless its bytes were wrong."""
+        problem = next((line.problem for line in lines if line.problem), None)
+        if problem:
+            self._faults.report(problem)
+            return
+        texts = [line.text for line in lines]
+        texts[-1] = texts[-1][:end]
+        texts[0] = texts[0][start:]
+        yield _Piece("".join(texts), lines[0].number, start + 1)
+
+    def _give_up(self, got: str) -> None:
+        """Report the open tree as never closed, and forget it."""
+        closer = {"": "')' to close this tree", '"': "'\"' to close a quoted label", "[": "']' to close a vector"}
+        error = self._faults.error(
+            f"expected {closer[self._inside]}, got {got}; close it", self._open[0].number, self._start + 1
+        )
+        self._open, self._depth, self._inside = [], 0, ""
+        self._faults.report(error)
+
+
+def _shown(token: str) -> str:
+    return repr(token if len(token) <= 40 else token[:40] + "…")

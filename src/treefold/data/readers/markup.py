@@ -1,0 +1,186 @@
+"""XML and HTML documents as trees of their elements.
+
+Nothing outside the file is ever loaded, and no entity is ever expanded.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+from xml.parsers import expat
+
+from treefold.data.readers.records import (
+    OnBad,
+    Record,
+    Source,
+    one_record,
+    optional_package,
+    text_of,
+    tree_from,
+    trees_of,
+)
+from treefold.errors import ReadError
+from treefold.trees.tree import Label, Tree
+
+
+def records_xml(
+    source: Source, *, attributes: bool = False, text: bool = False, on_bad: OnBad | None = None
+) -> Iterator[Record]:
+    """Turn an XML document into one tree, as `element_tree` makes it; at most 2048 levels deep, which is libxml2's limit.
+
+    A document with declarations inside its ``<!DOCTYPE … [ ]>`` is refused: that is where entities grow without bounds.
+    """
+    etree = optional_package("lxml.etree", extra="xml")
+
+    def read(data: bytes) -> Tree:
+        _refuse_declarations(source, data)
+        # huge_tree lifts the depth from 256 to 2048. It also lifts the guard against growing entities, which is why there
+        # can be none any more at this point.
+        parser = etree.XMLParser(
+            resolve_entities=False,
+            no_network=True,
+            load_dtd=False,
+            huge_tree=True,
+            remove_comments=True,
+            remove_pis=True,
+        )
+        return element_tree(_root(etree, parser, source, data, "XML"), attributes=attributes, text=text)
+
+    return one_record(source, on_bad, read)
+
+
+def read_xml(
+    source: Source, *, attributes: bool = False, text: bool = False, on_bad: OnBad | None = None
+) -> Iterator[Tree]:
+    """Turn an XML document into one tree: see `records_xml`."""
+    return trees_of(records_xml(source, attributes=attributes, text=text, on_bad=on_bad))
+
+
+def records_html(
+    source: Source, *, attributes: bool = False, text: bool = False, on_bad: OnBad | None = None
+) -> Iterator[Record]:
+    """Turn an HTML document, however untidy, into one tree, as `element_tree` makes it; at most 2048 levels deep."""
+    etree = optional_package("lxml.etree", extra="xml")
+
+    def read(data: bytes) -> Tree:
+        text_of(source, data)  # the parser guesses at other encodings, and guesses wrong
+        parser = etree.HTMLParser(
+            encoding="utf-8", no_network=True, huge_tree=True, remove_comments=True, remove_pis=True
+        )
+        return element_tree(_root(etree, parser, source, data, "HTML"), attributes=attributes, text=text)
+
+    return one_record(source, on_bad, read)
+
+
+def read_html(
+    source: Source, *, attributes: bool = False, text: bool = False, on_bad: OnBad | None = None
+) -> Iterator[Tree]:
+    """Turn an HTML document into one tree: see `records_html`."""
+    return trees_of(records_html(source, attributes=attributes, text=text, on_bad=on_bad))
+
+
+def element_tree(root: Any, *, attributes: bool = False, text: bool = False) -> Tree:
+    """Turn an element into a tree labelled by tags; attributes become ``(@name value)``, text becomes stripped leaves.
+
+    >>> from xml.etree.ElementTree import fromstring
+    >>> print(element_tree(fromstring("<p id='1'>one <b>two</b> three</p>"), attributes=True, text=True))
+    (p (@id 1) one (b two) three)
+    """
+    labels: list[Label] = []
+    widths: list[int] = []
+    stack: list[Any] = [root]  # elements, (name, value) of attributes, and text
+    while stack:
+        item = stack.pop()
+        if isinstance(item, str):
+            labels.append(item)
+            widths.append(0)
+        elif isinstance(item, tuple):
+            labels += item
+            widths += (1, 0)
+        else:
+            before = len(stack)
+            if attributes:
+                stack += [("@" + name, value) for name, value in item.attrib.items()]
+            if text and item.text and not item.text.isspace():
+                stack.append(item.text.strip())
+            for child in item:
+                stack.append(child)
+                if text and child.tail and not child.tail.isspace():
+                    stack.append(child.tail.strip())
+            labels.append(item.tag)
+            widths.append(len(stack) - before)
+    return tree_from(labels, widths)
+
+
+def _root(etree: Any, parser: Any, source: Source, data: bytes, kind: str) -> Any:
+    try:
+        root = etree.fromstring(data, parser)
+    except (etree.ParserError, etree.XMLSyntaxError) as problem:
+        if parser.error_log:
+            raise _broken(source, kind, parser.error_log[0]) from None
+        raise ReadError(f"expected {kind}, got {str(problem)!r}; check the file", source=source) from None
+    # Two faults that libxml2 passes over: an HTML page is cut off where it is too deep, and an entity of a DTD that was not
+    # loaded leaves a gap in its attribute.
+    for entry in parser.error_log:
+        if entry.level_name == "FATAL" or entry.type_name == "WAR_UNDECLARED_ENTITY":
+            raise _broken(source, kind, entry)
+    if root is None:
+        raise ReadError(f"expected {kind}, got no element; check the file", source=source)
+    return root
+
+
+def _broken(source: Source, kind: str, entry: Any) -> ReadError:
+    problem = f"expected well-formed {kind}, got {entry.message.strip()!r}; correct the document"
+    if entry.message.startswith("Excessive depth"):
+        problem = "expected at most 2048 levels, got more; flatten the document, or write the tree as an s-expression"
+    elif entry.type_name.endswith("UNDECLARED_ENTITY"):
+        problem = (
+            f"expected entities like &amp; only, got {entry.message.strip()!r}; write the text of the entity in full"
+        )
+    elif "ENCODING" in entry.type_name:
+        problem = "expected UTF-8, or the encoding that the document declares, got other bytes; convert the file"
+    return ReadError(problem, source=source, line=entry.line or None, column=entry.column or None)
+
+
+class _RootReached(Exception):  # noqa: N818  # no error: it ends the look at the head of a document
+    pass
+
+
+def _refuse_declarations(source: Source, data: bytes) -> None:
+    """Raise if a DOCTYPE has declarations inside.
+
+    A second parser looks, before libxml2 sees the file, since libxml2 expands entities in attributes whatever its options.
+    """
+    parser = expat.ParserCreate()
+
+    def doctype(name: str, system: str | None, public: str | None, has_declarations: int) -> None:
+        if has_declarations:
+            raise ReadError(
+                f"expected a document without declarations, got <!DOCTYPE {name} [ … ]>, where entities may be declared; "
+                f"remove the part in [ ], and write the text of entities in full",
+                source=source,
+                line=parser.CurrentLineNumber,
+            )
+
+    def element(name: str, attributes: dict[str, str]) -> None:
+        raise _RootReached
+
+    parser.StartDoctypeDeclHandler = doctype
+    parser.StartElementHandler = element
+    try:
+        parser.Parse(data, True)
+    except _RootReached:
+        pass
+    except ReadError:
+        raise
+    except expat.ExpatError as problem:
+        raise ReadError(
+            f"expected well-formed XML, got {expat.ErrorString(problem.code)!r}; correct the document",
+            source=source,
+            line=problem.lineno,
+            column=problem.offset + 1,
+        ) from None
+    except (LookupError, ValueError) as problem:
+        raise ReadError(
+            f'expected UTF-8, or another encoding that is known, got {problem}; convert the file, and its encoding="…"',
+            source=source,
+            line=1,
+        ) from None

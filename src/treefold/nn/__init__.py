@@ -1,0 +1,1 @@
+"""Networks on trees: aggregators, cells, encoders, heads."""

@@ -1,0 +1,92 @@
+"""The weighted sum: every child, and the label, contributes on its own."""
+
+from collections.abc import Sequence
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor, nn
+
+from treefold.nn.aggregators.base import Aggregator
+
+# Axes:  N nodes of one level · L child slots · C state size · K output size · M label size
+
+
+@final
+class Sum(Aggregator):
+    r"""Weighted sum of the children, the paper's :math:`f^+`: no terms in which inputs are multiplied together.
+
+    .. math:: f(x, h_1, \dots, h_L) = W x + \sum_j U_j h_j + b
+
+    K·M + L·C·K + K parameters: linear in L, quadratic in the state size. ``shared`` has one U for all slots and takes any
+    number of children.
+
+    >>> Sum(state_size=8, out_size=6, arity=3)(torch.zeros(5, 3, 8)).shape
+    torch.Size([5, 6])
+    """
+
+    any_arity: ClassVar[bool] = True
+    has_rank: ClassVar[bool] = False
+    equation: ClassVar[str] = "f = W x + Σ_j U_j h_j + b"
+
+    def build(self) -> None:
+        """Make U (L, C, K), or (C, K) where it is shared, W (M, K) and b (K,)."""
+        slots = () if self.shared else (self.arity,)
+        self.slot_weights = nn.Parameter(torch.empty(*slots, self.state_size, self.out_size))
+        self.label_weights = nn.Parameter(torch.empty(self.label_size, self.out_size)) if self.label_size else None
+        self.bias = nn.Parameter(torch.empty(self.out_size))
+
+    def aggregate(self, children: Tensor, label: Tensor | None) -> Tensor:
+        """Add up what the label and each child contribute."""
+        inputs = children.sum(1) if self.shared else children.flatten(1)  # (N, C) or (N, L·C)
+        result = torch.addmm(self.bias, inputs, self.slot_weights.reshape(-1, self.out_size))
+        if self.label_weights is not None and label is not None:
+            result = torch.addmm(result, label, self.label_weights)
+        return result
+
+    def dense(self, arity: int) -> Tensor:
+        """Write out the paper's T⁺: zero in every entry that would multiply two inputs."""
+        modes = [self.state_size + 1] * arity
+        if self.label_size is not None:
+            modes.insert(0, self.label_size + 1)
+        tensor = self.bias.new_zeros(*modes, self.out_size)
+        tensor[tuple(size - 1 for size in modes)] = self.bias
+        weights = [self.slot_weights] * arity if self.shared else list(self.slot_weights)
+        if self.label_weights is not None:
+            weights.insert(0, self.label_weights)
+        for mode, weight in enumerate(weights):
+            tensor[_only(mode, modes)] = weight
+        return tensor
+
+    def decompose(self, tensor: Tensor) -> None:
+        """Keep the entries that multiply one input at most: the nearest sum in the Frobenius norm."""
+        modes = tensor.shape[:-1]
+        linear = [tensor[_only(mode, modes)] for mode in range(len(modes))]
+        self.bias.copy_(tensor[tuple(size - 1 for size in modes)])
+        if self.label_weights is not None:
+            self.label_weights.copy_(linear.pop(0))
+        slots = torch.stack(linear)
+        self.slot_weights.copy_(slots.mean(0) if self.shared else slots)
+
+    def multiply_adds(self, arity: int | None = None) -> int:
+        """Count L·C·K for the slots, once C·K where they are shared, and M·K for the label."""
+        return self.out_size * (self.slot_weights.numel() // self.out_size + (self.label_size or 0))
+
+    def reset_balanced(self) -> None:
+        """Give every input the same variance, scaled so that each output has variance one; the bias zero."""
+        self.bias.zero_()
+        self.slot_weights.normal_()
+        moment = self.slot_weights.square().flatten(0, -2).sum(0) * (self.arity if self.shared else 1)
+        if self.label_weights is not None:
+            self.label_weights.normal_()
+            moment += self.label_weights.square().sum(0)
+            self.label_weights.div_(moment.sqrt())
+        self.slot_weights.div_(moment.sqrt())
+
+    def kaiming_fans(self) -> dict[str, int]:
+        """Return the input size of each matrix; the bias starts at zero."""
+        return {"slot_weights": self.state_size, "label_weights": self.label_size or 0, "bias": 0}
+
+
+def _only(mode: int, sizes: Sequence[int]) -> tuple[int | slice, ...]:
+    """Index the entries that multiply the input of one mode and no other."""
+    return tuple(slice(0, size - 1) if other == mode else size - 1 for other, size in enumerate(sizes))

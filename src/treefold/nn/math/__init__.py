@@ -1,0 +1,1 @@
+"""The mathematics below the aggregators."""

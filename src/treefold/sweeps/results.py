@@ -1,0 +1,170 @@
+"""Results of runs: a line of JSON each, in a file that is always whole."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal, final
+
+from pydantic import ConfigDict, ValidationError
+
+from treefold.errors import ForestFileError
+from treefold.files import atomic_file
+from treefold.training.settings import RunSettings, Settings
+
+VERSION: Final = 1
+RESULTS, DAMAGED = "results.jsonl", "results.jsonl.damaged"
+_NOT_CONTENT: Final = {"checkpoint_minutes", "tensorboard"}  # what a run comes to does not depend on them
+_BEFORE: Final = {"reduction": "mean"}  # younger settings: runs were keyed without them, and did this
+
+
+class Stopped(Settings):
+    """Why a run ended before its time: the limit of the grid's budget that it met."""
+
+    limit: Literal["minutes_per_run", "total_hours"]
+    value: float
+
+
+@final
+class RunResult(Settings):
+    """How a run ended; docs/experiments.md says what each field means."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    version: Literal[1] = VERSION
+    key: str
+    grid: str
+    kind: str
+    seed: int
+    settings: RunSettings
+    data: dict[str, int]
+    aggregation_parameters: int | None
+    counted: Literal["paper", "all"] = "paper"
+    parameters: int
+    epochs: int
+    best_epoch: int
+    validation: float | None
+    test: float | None
+    curves: dict[str, list[float]]
+    groups: dict[str, dict[str, tuple[int, int]]]
+    seconds: float
+    processor_seconds: float | None = None
+    environment: dict[str, Any]
+    stopped: Stopped | None = None
+
+    @property
+    def busy_seconds(self) -> float:
+        """The time that the processor spent on the run, where it was recorded; else that of the clock, with all pauses."""
+        return self.processor_seconds or self.seconds
+
+
+def key_of(settings: RunSettings, fingerprint: Mapping[str, Any]) -> str:
+    """Return the key of a run: a hash of its data, its settings and the version of results; of nothing else.
+
+    >>> key_of(RunSettings(), {"crc32": 1}) == key_of(RunSettings.of({"training": {"checkpoint_minutes": 9}}), {"crc32": 1})
+    True
+    >>> key_of(RunSettings(), {"crc32": 1}) == key_of(RunSettings.of({"training": {"seed": 9}}), {"crc32": 1})
+    False
+    """
+    values = settings.model_dump(mode="json")
+    values["training"] = {
+        name: value
+        for name, value in values["training"].items()
+        if name not in _NOT_CONTENT and (name not in _BEFORE or value != _BEFORE[name])
+    }
+    content = json.dumps({"version": VERSION, "data": dict(fingerprint), "settings": values}, sort_keys=True)
+    return hashlib.blake2b(content.encode(), digest_size=8).hexdigest()
+
+
+@final
+@dataclass
+class Results:
+    """The results of a sweep, by key; ``damaged`` is a last line that a crash cut, or empty."""
+
+    path: Path
+    lines: dict[str, str] = field(default_factory=dict)
+    results: dict[str, RunResult] = field(default_factory=dict)
+    damaged: str = ""
+
+    @classmethod
+    def read(cls, path: Path) -> "Results":
+        """Read a results file, which need not exist; nothing is changed."""
+        found = cls(path)
+        try:
+            text = path.read_bytes().decode("utf-8-sig", errors="replace") if path.exists() else ""
+        except OSError as problem:
+            raise ForestFileError(f"{path}: expected a file that can be read, got {problem.strerror}.") from None
+        lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+        for number, line in lines:
+            try:
+                facts = json.loads(line)
+            except ValueError:
+                if number == lines[-1][0]:
+                    found.damaged = line
+                    break
+                raise ForestFileError(
+                    f"{path}, line {number}: expected a result, one JSON object, got {line[:40]!r}; take the line out, "
+                    f"and its run is repeated, or take the file from a copy. Nothing was changed."
+                ) from None
+            result = _checked(facts, f"{path}, line {number}")
+            found.lines[result.key], found.results[result.key] = line, result
+        return found
+
+    def set_damage_aside(self) -> None:
+        """Move a cut last line into a file beside."""
+        if not self.damaged:
+            return
+        beside = self.path.with_name(DAMAGED)
+        before = beside.read_bytes() if beside.exists() else b""
+        with atomic_file(beside) as file:
+            file.write(before + self.damaged.encode() + b"\n")
+        self._write()
+        self.damaged = ""
+
+    def add(self, facts: Mapping[str, Any]) -> RunResult:
+        """Record a result; it is on disk, in a whole file, when this returns."""
+        result = _checked(facts, "a new result")
+        self.lines.pop(result.key, None)
+        self.lines[result.key], self.results[result.key] = json.dumps(facts), result
+        self._write()
+        return result
+
+    def _write(self) -> None:
+        with atomic_file(self.path) as file:
+            file.write("".join(f"{line}\n" for line in self.lines.values()).encode())
+
+
+def read_results(path: Path) -> list[RunResult]:
+    """Return the results in a file, one for each key; a last line that a crash cut is left out."""
+    if not path.is_file():
+        raise ForestFileError(f"{path}: expected a file of results, got none; make one with `treefold sweep`.")
+    return list(Results.read(path).results.values())
+
+
+def curves_of(history: Iterable[Mapping[str, Any]]) -> dict[str, list[float]]:
+    """Return the metrics of the epochs as one list for each, rounded to five digits.
+
+    >>> curves_of([{"epoch": 1, "loss": 0.1234567}, {"epoch": 2, "loss": 0.1}])
+    {'loss': [0.12346, 0.1]}
+    """
+    names = ("loss", "accuracy", "validation_loss", "validation_score")
+    lines = list(history)
+    return {name: [round(line[name], 5) for line in lines] for name in names if lines and name in lines[0]}
+
+
+def _checked(facts: Any, where: str) -> RunResult:
+    version = facts.get("version") if isinstance(facts, dict) else None
+    if version != VERSION:
+        raise ForestFileError(
+            f"{where}: expected a result of version {VERSION}, got version {version!r}; read it with the treefold that "
+            f"wrote it, or sweep into another folder. Nothing was changed."
+        )
+    try:
+        return RunResult.model_validate(facts)
+    except ValidationError as problem:
+        error = problem.errors()[0]
+        raise ForestFileError(
+            f"{where}: expected a result, got one whose {'.'.join(map(str, error['loc']))} is wrong "
+            f"({error['msg'].lower()}); take the line out, and its run is repeated. Nothing was changed."
+        ) from None

@@ -1,0 +1,199 @@
+"""From settings and data to a model: what the data tell, what is chosen from it, and the modules."""
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from treefold.errors import ConfigurationError, TreeError
+from treefold.nn.cells import Cell, LeafLSTM, LeafRNN, PerLabel, TreeLSTM, TreeRNN
+from treefold.nn.encoder import TreeEncoder
+from treefold.nn.labels import Embedding, LabelEncoder, Numeric, OneHot, Thermometer
+from treefold.nn.models import Classifier, Head, NodeClassifier, PairClassifier, Regressor, TreeModel
+from treefold.training.settings import ModelSettings, Task
+from treefold.trees.forest import Forest
+
+_MOST_OPERATORS: Final = 32  # beyond, a cell for each would have too few examples to learn from
+_MOST_ONE_HOT: Final = 64
+_WIDEST_TUCKER: Final = 5  # children; the core grows with (rank + 1) to this power
+
+
+class Labels(NamedTuple):
+    """The labels that a model knows: those with a cell of their own, and those with a label vector."""
+
+    operators: tuple[str, ...]
+    names: tuple[str, ...]
+
+
+class Facts(NamedTuple):
+    """What the trees of a forest tell about the model that fits them."""
+
+    inner: tuple[str, ...]
+    leaves: tuple[str, ...]
+    vector_size: int
+    inner_vectors: bool
+    arity: int
+
+
+def facts_of(forest: Forest) -> Facts:
+    """Find the labels of inner nodes and of leaves, the length of vector labels, and the greatest slot in use.
+
+    >>> facts_of(Forest(["(f a (g b _))"]))
+    Facts(inner=('f', 'g'), leaves=('a', 'b'), vector_size=0, inner_vectors=False, arity=2)
+    """
+    if not len(forest):
+        raise TreeError("a model expects at least one tree to learn from, got none.")
+    has_parent = forest.parents >= 0
+    rows = (np.repeat(forest.offsets[:-1], forest.sizes) + forest.parents)[has_parent]
+    is_inner = np.zeros(forest.node_count, bool)
+    is_inner[rows] = True
+    names = forest.vocabulary
+
+    def labels(chosen: Any) -> tuple[str, ...]:
+        codes = np.unique(forest.labels[chosen])
+        return tuple(names[code] for code in codes.tolist() if code >= 0)
+
+    return Facts(
+        inner=labels(is_inner),
+        leaves=labels(~is_inner),
+        vector_size=forest.vectors.shape[1],
+        inner_vectors=bool((forest.labels[is_inner] < 0).any()),
+        arity=int(forest.slots[has_parent].max(initial=0)) + 1,
+    )
+
+
+def resolve(settings: ModelSettings, facts: Facts) -> tuple[ModelSettings, Labels]:
+    """Choose what the settings leave open, and the order of the labels.
+
+    Operators get cells of their own where inner nodes and leaves have different labels, as in the paper, and there are few.
+    Narrow trees get the Tucker form, wide ones the shared canonical form, which takes any number of children.
+
+    >>> settings, labels = resolve(ModelSettings(), facts_of(Forest(["(MAX 3 (MIN 1 2))"])))
+    >>> settings.aggregator, settings.rank, settings.labels, labels
+    ('tucker', 3, 'thermometer', Labels(operators=('MAX', 'MIN'), names=('1', '2', '3')))
+    """
+    apart = (
+        not set(facts.inner) & set(facts.leaves) and not facts.inner_vectors and 0 < len(facts.inner) <= _MOST_OPERATORS
+    )
+    per_label = apart if settings.per_label is None else settings.per_label
+    if per_label and (facts.inner_vectors or not facts.inner):
+        raise ConfigurationError(
+            "per_label=true expects inner nodes with text labels, got none or vectors; leave it out."
+        )
+    operators = facts.inner if per_label else ()
+    names = tuple(name for name in sorted({*facts.inner, *facts.leaves}) if name not in operators)
+    kind = settings.labels or _label_kind(names, facts, per_label)
+    if kind == "thermometer":
+        names = tuple(sorted(names, key=_number))
+    if kind != "numeric" and facts.vector_size:
+        raise ConfigurationError(
+            f"labels={kind!r} expects text labels, got vectors of {facts.vector_size}; use 'numeric'."
+        )
+    if kind == "numeric" and names:
+        raise ConfigurationError(
+            f"labels='numeric' expects vectors as labels of all nodes without a cell of their own, got {names[0]!r}."
+        )
+    arity = settings.arity or facts.arity
+    wide = arity > _WIDEST_TUCKER
+    aggregator = settings.aggregator or ("canonical" if wide else "tucker")
+    shared = (
+        settings.shared if settings.shared is not None else wide and aggregator in ("canonical", "sum", "tensor-train")
+    )
+    rank = settings.rank
+    if rank is None and aggregator not in ("sum", "full"):
+        rank = min(3, settings.state_size) if aggregator == "tucker" else settings.state_size
+    size = {"onehot": len(names), "thermometer": len(names), "numeric": facts.vector_size}.get(
+        kind, settings.label_size or 32
+    )
+    changes = {
+        "aggregator": aggregator,
+        "rank": rank,
+        "shared": shared,
+        "arity": arity,
+        "per_label": per_label,
+        "labels": kind,
+        "label_size": size,
+    }
+    return settings.model_copy(update=changes), Labels(operators, names if kind != "numeric" else ())
+
+
+def _label_kind(names: Sequence[str], facts: Facts, per_label: bool) -> str:
+    if facts.vector_size:
+        return "numeric"
+    if per_label and len(names) > 1 and all(_is_number(name) for name in names) and len(names) <= _MOST_ONE_HOT:
+        return "thermometer"
+    return "onehot" if len(names) <= _MOST_ONE_HOT else "embedding"
+
+
+def _is_number(name: str) -> bool:
+    return name.removeprefix("-").isdecimal() and name.isascii()
+
+
+def _number(name: str) -> tuple[int, str]:
+    return (int(name) if _is_number(name) else 0, name)
+
+
+def build_model(settings: ModelSettings, labels: Labels, task: Task, outputs: int) -> TreeModel:
+    """Make the model of resolved settings, with fresh weights.
+
+    ``outputs`` is the number of classes, or of numbers to predict.
+
+    >>> settings, labels = resolve(ModelSettings(), facts_of(Forest(["(MAX 3 (MIN 1 2))"])))
+    >>> type(build_model(settings, labels, "tree", 10).head).__name__
+    'Classifier'
+    """
+    encoder = TreeEncoder(_cell(settings, labels), _label_encoder(settings, labels), direction=settings.direction)
+    size = encoder.out_size
+    heads: dict[str, Head] = {}
+    if task == "tree":
+        heads[task] = Classifier(in_size=size, classes=outputs, hidden=settings.hidden, dropout=settings.dropout)
+    elif task == "node":
+        heads[task] = NodeClassifier(in_size=size, classes=outputs, hidden=settings.hidden, dropout=settings.dropout)
+    elif task == "regression":
+        heads[task] = Regressor(in_size=size, outputs=outputs, hidden=settings.hidden, dropout=settings.dropout)
+    else:
+        heads[task] = PairClassifier(
+            in_size=size, classes=outputs, hidden_size=settings.comparison_size, dropout=settings.dropout
+        )
+    return TreeModel(encoder, heads[task])
+
+
+def _cell(settings: ModelSettings, labels: Labels) -> Cell:
+    size = settings.label_size
+    if not labels.operators:
+        return _inner_cell(settings, size)
+    leaf: Cell
+    if settings.direction != "up":  # downwards a leaf has a parent to see
+        leaf = _inner_cell(settings, size)
+    elif settings.cell == "lstm":
+        leaf = LeafLSTM(
+            label_size=size or 0,
+            state_size=settings.state_size,
+            update=settings.update,
+            initialisation=settings.initialisation,
+        )
+    else:
+        leaf = LeafRNN(label_size=size or 0, state_size=settings.state_size, initialisation=settings.initialisation)
+    return PerLabel({name: _inner_cell(settings, None) for name in labels.operators}, leaf=leaf)
+
+
+def _inner_cell(settings: ModelSettings, label_size: int | None) -> Cell:
+    sizes: dict[str, Any] = {
+        "state_size": settings.state_size,
+        "arity": settings.arity,
+        "rank": settings.rank,
+        "label_size": label_size,
+        "shared": bool(settings.shared),
+        "initialisation": settings.initialisation,
+    }
+    if settings.cell == "lstm":
+        return TreeLSTM(settings.aggregator or "tucker", update=settings.update, **sizes)
+    return TreeRNN(settings.aggregator or "tucker", **sizes)
+
+
+def _label_encoder(settings: ModelSettings, labels: Labels) -> LabelEncoder:
+    if settings.labels == "numeric":
+        return Numeric(settings.label_size or 0)
+    if settings.labels == "embedding":
+        return Embedding(labels.names, settings.label_size)
+    return Thermometer(labels.names) if settings.labels == "thermometer" else OneHot(labels.names)

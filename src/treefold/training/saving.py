@@ -1,0 +1,130 @@
+"""Saved models: a directory with settings (TOML), labels and classes (JSON) and weights (safetensors). Nothing is pickled."""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from reprlib import repr as shortened
+from typing import Any, Final, final
+
+import safetensors.torch
+from safetensors import SafetensorError
+from torch import Tensor
+
+from treefold.errors import ModelFileError
+from treefold.files import atomic_file
+from treefold.nn.models import TreeModel
+from treefold.training.build import Labels, build_model
+from treefold.training.settings import RunSettings, read_toml, to_toml
+
+VERSION: Final = 1
+_MOST_OUTPUTS: Final = 10**9
+CONFIG, VOCABULARY, WEIGHTS = "config.toml", "vocabulary.json", "model.safetensors"
+
+
+@final
+@dataclass(frozen=True)
+class SavedModel:
+    """A model with all that is needed to use it on new trees.
+
+    ``settings`` are resolved: nothing in them is left to be chosen from data. ``classes`` are the names of the outputs;
+    empty for regression.
+    """
+
+    model: TreeModel
+    settings: RunSettings
+    labels: Labels
+    classes: tuple[str, ...]
+    outputs: int
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write the model into a directory, which is made if need be; each file is replaced whole."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(folder / CONFIG, to_toml(self.settings))
+        vocabulary = {
+            "format": "treefold model",
+            "version": VERSION,
+            "operators": self.labels.operators,
+            "labels": self.labels.names,
+            "classes": self.classes,
+            "outputs": self.outputs,
+        }
+        write_text(folder / VOCABULARY, json.dumps(vocabulary, indent=1) + "\n")
+        write_tensors(folder / WEIGHTS, self.model.state_dict())
+
+
+def load_model(folder: str | os.PathLike[str]) -> SavedModel:
+    """Open a saved model, or the best model of a run."""
+    folder = Path(folder)
+    for name in (CONFIG, VOCABULARY, WEIGHTS):
+        if not (folder / name).is_file():
+            state = f"one without {name}" if folder.is_dir() else "no such directory"
+            raise ModelFileError(
+                f"{folder}: expected the directory of a model or run, got {state}; make one with `treefold train` or save()."
+            )
+    vocabulary = _vocabulary(folder / VOCABULARY)
+    settings = RunSettings.of(read_toml(folder / CONFIG), str(folder / CONFIG))
+    labels = Labels(tuple(vocabulary["operators"]), tuple(vocabulary["labels"]))
+    model = build_model(settings.model, labels, settings.task, vocabulary["outputs"])
+    weights = read_tensors(folder / WEIGHTS)
+    fresh = model.state_dict()
+    if {name: value.shape for name, value in weights.items()} != {name: value.shape for name, value in fresh.items()}:
+        raise ModelFileError(
+            f"{folder / WEIGHTS}: expected the weights of the model in {CONFIG}, got others; the directory was mixed up."
+        )
+    for name, value in weights.items():
+        if value.is_floating_point() != fresh[name].is_floating_point() or not bool(value.isfinite().all()):
+            raise ModelFileError(
+                f"{folder / WEIGHTS}: expected finite numbers in {name!r}, got others; take a copy, or train again."
+            )
+    model.load_state_dict(weights)
+    model.eval()
+    return SavedModel(model, settings, labels, tuple(vocabulary["classes"]), vocabulary["outputs"])
+
+
+def _vocabulary(path: Path) -> dict[str, Any]:
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as problem:
+        raise ModelFileError(f"{path}: expected a JSON file, got {problem}; the model is damaged.") from None
+    if not isinstance(facts, dict) or facts.get("format") != "treefold model" or facts.get("version") != VERSION:
+        got = f"version {facts.get('version')!r}" if isinstance(facts, dict) else type(facts).__name__
+        raise ModelFileError(
+            f"{path}: expected a treefold model of version {VERSION}, got {got}; load it with the treefold that wrote it."
+        )
+    missing = [name for name in ("operators", "labels", "classes", "outputs") if name not in facts]
+    if missing:
+        raise ModelFileError(f"{path}: expected an entry {missing[0]!r}, got none; the model is damaged.")
+    for name in ("operators", "labels", "classes"):
+        if not isinstance(facts[name], list) or not all(isinstance(each, str) for each in facts[name]):
+            raise ModelFileError(f"{path}: expected {name!r} to be a list of texts, got others; the model is damaged.")
+    count = facts["outputs"]
+    if type(count) is not int or not 1 <= count <= _MOST_OUTPUTS or len(facts["classes"]) not in (0, count):
+        raise ModelFileError(
+            f"{path}: expected a number of outputs, as many as classes, got {shortened(count)}; the model is damaged."
+        )
+    return facts
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace a text file, whole."""
+    with atomic_file(path) as file:
+        file.write(text.encode("utf-8"))
+
+
+def write_tensors(path: Path, tensors: dict[str, Tensor], facts: dict[str, str] | None = None) -> None:
+    """Replace a safetensors file, whole; ``facts`` go to its header."""
+    data = safetensors.torch.save({name: tensor.contiguous() for name, tensor in tensors.items()}, metadata=facts)
+    with atomic_file(path) as file:
+        file.write(data)
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Read a safetensors file."""
+    try:
+        return safetensors.torch.load(path.read_bytes())
+    except (OSError, SafetensorError) as problem:
+        raise ModelFileError(
+            f"{path}: expected a whole safetensors file, got {problem}; the file is damaged, take a copy or train again."
+        ) from None

@@ -1,0 +1,319 @@
+"""The training loop."""
+
+import math
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import Any, Protocol, final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from treefold.errors import TrainingError
+from treefold.kernels import FusedGradients, kernels_first
+from treefold.kernels.optimisers import FlatAdadelta
+from treefold.nn.flat import FlatParameters
+from treefold.nn.models import TreeModel
+from treefold.training.distributed import ALONE, Workers
+from treefold.training.examples import Examples, Ints, Score, deal
+from treefold.training.settings import TrainingSettings
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far an epoch is: batches done and in all, and of the targets seen so far their number, mean loss and accuracy."""
+
+    epoch: int
+    batch: int
+    batches: int
+    seen: int
+    loss: float
+    accuracy: float | None  # None where the targets are numbers
+
+
+class Reporter(Protocol):
+    """Is told how training goes."""
+
+    def batch(self, progress: Progress) -> None:
+        """Take note of a batch."""
+
+    def epoch(self, metrics: dict[str, Any]) -> None:
+        """Take note of an epoch."""
+
+
+@final
+class Silent:
+    """Says nothing."""
+
+    def batch(self, progress: Progress) -> None:
+        """Pass."""
+
+    def epoch(self, metrics: dict[str, Any]) -> None:
+        """Pass."""
+
+
+@final
+@dataclass
+class State:
+    """Where training stands: with the parameters and the optimiser's state, all that is needed to go on from there."""
+
+    epoch: int = 0  # completed epochs
+    batch: int = 0  # completed batches of the epoch that is under way
+    step: int = 0
+    loss_sum: float = 0.0
+    correct: int = 0
+    seen: int = 0
+    seconds: float = 0.0
+    processor_seconds: float = 0.0
+    best_score: float = -math.inf
+    best_loss: float = math.inf
+    best_epoch: int = 0
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+
+@final
+@dataclass(frozen=True)
+class Result:
+    """How training ended; the model has the best weights."""
+
+    epochs: int
+    best_epoch: int
+    best_score: float
+    history: list[dict[str, Any]]
+
+
+@final
+class Trainer:
+    """A training under way: model, examples, optimiser and state."""
+
+    def __init__(
+        self,
+        model: TreeModel,
+        examples: Examples,
+        train: Ints,
+        validation: Ints,
+        settings: TrainingSettings,
+        workers: Workers = ALONE,
+    ) -> None:
+        self.model, self.examples, self.settings, self.workers = model, examples, settings, workers
+        self.train_numbers, self.validation_numbers = examples.known(train), examples.known(validation)
+        if not len(self.train_numbers):
+            raise TrainingError(
+                "training expects at least one example with a known label, got none; look at the train split."
+            )
+        self.flat = FlatParameters(model, model.arrangements())
+        self.optimiser = _optimiser(self.flat.values, settings)
+        self.best = self.flat.values.detach().clone()
+        self.state = State()
+        self._kernels: FusedGradients | None = None
+
+    @property
+    def finished(self) -> bool:
+        """Whether all epochs are done, or patience is at its end."""
+        waited = self.state.epoch - self.state.best_epoch
+        patience = self.settings.patience if len(self.validation_numbers) else None
+        return self.state.epoch >= self.settings.epochs or (patience is not None and waited >= patience)
+
+    def run(self, reporter: Reporter, after: Callable[["Trainer"], None] = lambda trainer: None) -> Result:
+        """Train until finished; ``after`` is called after each batch and each epoch."""
+        self.model.train()
+        with self.flat.in_charge(), kernels_first() if self.model.encoder.may_be_fused else nullcontext():
+            while not self.finished:
+                self._epoch(reporter, after)
+        if len(self.validation_numbers):
+            self.flat.values.data.copy_(self.best)
+        self.model.eval()
+        state = self.state
+        return Result(state.epoch, state.best_epoch, state.best_score, state.history)
+
+    def _epoch(self, reporter: Reporter, after: Callable[["Trainer"], None]) -> None:
+        state = self.state
+        batches = deal(self.examples, self.train_numbers, self.settings, state.epoch)
+        self._kernels = self.model.gradient_kernels()
+        total_steps = self.settings.epochs * len(batches)
+        start, processor_start = time.perf_counter() - state.seconds, time.process_time() - state.processor_seconds
+        while state.batch < len(batches):
+            chosen = batches[state.batch]
+            loss, correct, count = self._step(chosen, total_steps)
+            if not math.isfinite(loss):
+                raise self._diverged(f"a finite loss, got {loss}")
+            state.batch += 1
+            state.loss_sum += loss * count
+            state.correct += correct
+            state.seen += count
+            state.seconds, state.processor_seconds = (
+                time.perf_counter() - start,
+                time.process_time() - processor_start,
+            )
+            reporter.batch(self._progress(len(batches)))
+            after(self)
+        self._close_epoch(reporter)
+        after(self)
+
+    def require_finite(self) -> None:
+        """Raise unless all weights are finite; asked before they are kept, since the loss tells of the weights before a step."""
+        if not bool(self.flat.values.data.isfinite().all()):
+            raise self._diverged("finite weights, got others")
+
+    def _diverged(self, problem: str) -> TrainingError:
+        return TrainingError(
+            f"epoch {self.state.epoch + 1}, batch {self.state.batch + 1}: expected {problem}; lower learning_rate, or set "
+            f"clip=1. The last good checkpoint is kept."
+        )
+
+    def _progress(self, batches: int) -> Progress:
+        state = self.state
+        accuracy = None if self.examples.task == "regression" else state.correct / state.seen
+        return Progress(state.epoch + 1, state.batch, batches, state.seen, state.loss_sum / state.seen, accuracy)
+
+    def _step(self, chosen: Ints, total_steps: int) -> tuple[float, int, int]:
+        """Take one step; return the loss before it, the number of right answers and of targets."""
+        settings = self.settings
+        loss, correct, count = self._add_gradients(chosen)
+        if settings.reduction == "sum":
+            self.flat.gradient.mul_(count)
+        if settings.l2:
+            self.flat.gradient.add_(self.flat.values.data, alpha=2 * settings.l2)
+        self.flat.settle_gradient()
+        if settings.clip is not None:
+            norm = float(self.flat.gradient.norm())
+            if norm > settings.clip:
+                self.flat.gradient.mul_(settings.clip / norm)
+        for group in self.optimiser.param_groups:
+            group["lr"] = _base_rate(settings) * _rate_factor(settings, self.state.step, total_steps)
+        self.optimiser.step()
+        if not isinstance(self.optimiser, FlatAdadelta):  # which has cleared it
+            self.flat.gradient.zero_()
+        if settings.weight_decay:
+            self.flat.settle_values()
+        self.state.step += 1
+        return loss, correct, count
+
+    def _add_gradients(self, chosen: Ints) -> tuple[float, int, int]:
+        """Add the gradient of the batch's mean loss to the zeros that stand there; of several processes each takes its share."""
+        if self.workers.count == 1:
+            return self._backward(chosen)
+        share = self.workers.share(chosen)
+        loss, correct, count = self._backward(share) if len(share) else (0.0, 0, 0)
+        # The mean over all is the mean of the shares' means, each weighed by its number of targets.
+        sums = self.workers.add_up(torch.tensor([loss * count, correct, count], dtype=torch.float64)).tolist()
+        self.workers.add_up(self.flat.gradient.mul_(count / max(sums[2], 1)))
+        return sums[0] / max(sums[2], 1), int(sums[1]), int(sums[2])
+
+    def _backward(self, chosen: Ints) -> tuple[float, int, int]:
+        classes = None if self._kernels is None else self.examples.plain_classes(chosen)
+        if self._kernels is not None and classes is not None:
+            measured = self._kernels.add(self.examples.forest, self.examples.trees_of(chosen), classes)
+            if measured is not None:
+                return measured.loss, measured.right, len(chosen)
+        outputs = self.model(self.examples.batch(chosen))
+        loss = self.examples.loss(outputs, chosen)
+        torch.autograd.backward(loss)
+        if self.examples.task == "regression":
+            return float(loss.detach()), 0, len(chosen)
+        # In numpy, whose calls cost less than torch's on so few numbers.
+        target = self.examples.target(chosen).numpy()
+        right = outputs.detach().cpu().numpy().argmax(1) == target  # never where the target is unknown, -1
+        count = len(target) if self.examples.task != "node" else int((target >= 0).sum())
+        return float(loss.detach()), int(np.count_nonzero(right)), count
+
+    def _close_epoch(self, reporter: Reporter) -> None:
+        state = self.state
+        self.require_finite()
+        measured = None
+        if len(self.validation_numbers):
+            measured = Score.of(self.model, self.examples, self.validation_numbers, self.workers)
+            if not math.isfinite(measured.loss):
+                raise self._diverged(f"a finite loss on validation, got {measured.loss}")
+        state.epoch += 1
+        metrics: dict[str, Any] = {"epoch": state.epoch, "loss": state.loss_sum / state.seen}
+        if self.examples.task != "regression":
+            metrics["accuracy"] = state.correct / state.seen
+        metrics["seconds"] = round(state.seconds, 3)
+        metrics["processor_seconds"] = round(state.processor_seconds, 3)  # what it costs on a machine that is shared
+        metrics["examples_per_second"] = round(len(self.train_numbers) / max(state.seconds, 1e-9), 1)
+        if measured is not None:
+            metrics["validation_loss"], metrics["validation_score"] = measured.loss, measured.score
+            # Of equal scores the lower loss: a few trees held out are soon all right, by chance.
+            if (measured.score, -measured.loss) > (state.best_score, -state.best_loss):
+                state.best_score, state.best_loss, state.best_epoch = measured.score, measured.loss, state.epoch
+                self.best.copy_(self.flat.values.data)
+        else:
+            state.best_epoch = state.epoch
+            self.best.copy_(self.flat.values.data)
+        state.history.append(metrics)
+        state.batch = state.correct = state.seen = 0
+        state.loss_sum = state.seconds = state.processor_seconds = 0.0
+        reporter.epoch(metrics)
+
+
+def fit(
+    model: TreeModel,
+    examples: Examples,
+    settings: TrainingSettings,
+    *,
+    train: Ints | None = None,
+    validation: Ints | None = None,
+    reporter: Reporter | None = None,
+) -> Result:
+    """Train a model in memory; it ends with the weights that were best on validation, or the last without one.
+
+    >>> from treefold.training.build import build_model, facts_of, resolve
+    >>> from treefold.trees.forest import Forest
+    >>> from treefold.training.settings import ModelSettings
+    >>> forest = Forest(["(f a b)", "(f b a)"] * 8)
+    >>> model = build_model(*resolve(ModelSettings(state_size=4), facts_of(forest)), "tree", 2)
+    >>> examples = Examples(forest, np.array([0, 1] * 8), "tree")
+    >>> fit(model, examples, TrainingSettings(epochs=2)).epochs
+    2
+    """
+    numbers = np.arange(len(examples)) if train is None else train
+    held_out = np.zeros(0, np.int64) if validation is None else validation
+    trainer = Trainer(model, examples, numbers, held_out, settings)
+    result = trainer.run(reporter or Silent())
+    trainer.flat.release()
+    return result
+
+
+def _base_rate(settings: TrainingSettings) -> float:
+    return settings.learning_rate or {"adadelta": 1.0, "adamw": 3e-3}[settings.optimiser]
+
+
+def _rate_factor(settings: TrainingSettings, step: int, total: int) -> float:
+    """Rise in a line over the warm-up, then stay, or fall to zero along a cosine."""
+    warm = settings.warmup * total
+    if step < warm:
+        return (step + 1) / warm
+    if settings.schedule == "constant":
+        return 1.0
+    return 0.5 * (1 + math.cos(math.pi * (step - warm) / max(total - warm, 1)))
+
+
+def _optimiser(values: nn.Parameter, settings: TrainingSettings) -> torch.optim.Optimizer:
+    rate, decay = _base_rate(settings), settings.weight_decay
+    if settings.optimiser == "adadelta":
+        return FlatAdadelta([values], lr=rate, weight_decay=decay)
+    return torch.optim.AdamW([values], lr=rate, weight_decay=decay)
+
+
+def optimiser_shapes(trainer: Trainer) -> dict[str, torch.Size]:
+    """Return the names and shapes of the optimiser's state, as it is from the first step on."""
+    names = {"adadelta": ("square_avg", "acc_delta"), "adamw": ("exp_avg", "exp_avg_sq")}
+    shape = trainer.flat.values.shape
+    return {"step": torch.Size(()), **dict.fromkeys(names[trainer.settings.optimiser], shape)}
+
+
+def optimiser_tensors(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Return the state of an optimiser of one tensor, by name."""
+    (state,) = optimiser.state_dict()["state"].values() or ({},)
+    return {name: torch.as_tensor(value) for name, value in state.items()}
+
+
+def load_optimiser_tensors(optimiser: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+    """Put the state of an optimiser of one tensor back."""
+    whole = optimiser.state_dict()
+    whole["state"] = {0: tensors} if tensors else {}
+    optimiser.load_state_dict(whole)

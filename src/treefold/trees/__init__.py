@@ -1,0 +1,1 @@
+"""Trees, forests of them, and batches."""

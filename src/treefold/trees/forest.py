@@ -1,0 +1,391 @@
+"""Forests: many trees as a few flat arrays, built once, saved, memory-mapped; the only thing that training touches."""
+
+import os
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from reprlib import repr as shortened
+from typing import Any, Final, Self, cast, final, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from treefold.errors import ForestFileError, ParseError, TreeError, TreeIndexError
+from treefold.trees.batch import Batch
+from treefold.trees.columns import Array, read_columns, write_columns
+from treefold.trees.tree import Label, Tree
+from treefold.trees.vocabulary import Vocabulary
+
+# Axes:  N nodes · T trees · V nodes with a vector label · M length of a vector label
+_NODE_COLUMNS: Final = ("labels", "parents", "slots", "widths", "depths")
+_LARGEST: Final = 2**31 - 1
+_DTYPES: Final = {**dict.fromkeys(_NODE_COLUMNS, np.int32), "offsets": np.int64, "vectors": np.float64}
+
+
+@final
+class Forest:
+    """A sequence of trees in flat arrays, with their vocabulary.
+
+    The nodes of a tree stand together in post-order (children before parents, the root last), tree after tree:
+
+    - ``labels`` (N,): the label's code in ``vocabulary``; ``-1 - row`` where the label is row ``row`` of ``vectors`` (V, M);
+    - ``parents`` (N,): the parent's place within the tree, -1 at the root; ``slots`` (N,): which child of it this node is;
+    - ``widths`` (N,): the number of child slots; ``depths`` (N,): the number of edges to the root;
+    - ``offsets`` (T+1,): tree ``t`` has the nodes ``offsets[t]:offsets[t + 1]``.
+
+    >>> forest = Forest([Tree.parse("(MIN 2 _ (MAX 1 3))"), Tree.parse("7")])
+    >>> len(forest), forest.node_count, forest.arity, forest[0]
+    (2, 6, 3, Tree.parse('(MIN 2 _ (MAX 1 3))'))
+    >>> list(forest[1:] + forest[:1])
+    [Tree.parse('7'), Tree.parse('(MIN 2 _ (MAX 1 3))')]
+    """
+
+    def __init__(self, trees: Iterable[Tree | str], vocabulary: Vocabulary | Iterable[str] | None = None) -> None:
+        """Take trees, or s-expressions; with a ``vocabulary`` given, a label outside it is an error."""
+        if isinstance(trees, (Tree, str)) or not isinstance(trees, Iterable):
+            raise TreeError(
+                f"Forest expects an iterable of trees, got a single {type(trees).__name__}; write Forest([tree])."
+            )
+        columns, known = _flatten(trees, vocabulary)
+        self._adopt(columns, known)
+
+    def _adopt(self, columns: dict[str, Array], vocabulary: Vocabulary) -> None:
+        self.vocabulary = vocabulary
+        self.labels: npt.NDArray[np.int32] = columns["labels"]
+        self.parents: npt.NDArray[np.int32] = columns["parents"]
+        self.slots: npt.NDArray[np.int32] = columns["slots"]
+        self.widths: npt.NDArray[np.int32] = columns["widths"]
+        self.depths: npt.NDArray[np.int32] = columns["depths"]
+        self.offsets: npt.NDArray[np.int64] = columns["offsets"]
+        self.vectors: npt.NDArray[np.float64] = columns["vectors"]
+
+    @classmethod
+    def _of(cls, columns: dict[str, Array], vocabulary: Vocabulary) -> Self:
+        forest = cls.__new__(cls)
+        forest._adopt(columns, vocabulary)
+        return forest
+
+    @property
+    def node_count(self) -> int:
+        """The number of nodes of all trees."""
+        return len(self.labels)
+
+    @property
+    def sizes(self) -> npt.NDArray[np.int64]:
+        """The number of nodes of each tree, (T,)."""
+        return np.diff(self.offsets)
+
+    @property
+    def arity(self) -> int:
+        """The greatest number of child slots of any node."""
+        return int(self.widths.max(initial=0))
+
+    @property
+    def depth(self) -> int:
+        """The depth of the deepest tree."""
+        return int(self.depths.max(initial=0))
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __iter__(self) -> Iterator[Tree]:
+        return (self._tree(index) for index in range(len(self)))
+
+    @overload
+    def __getitem__(self, index: int) -> Tree: ...
+    @overload
+    def __getitem__(self, index: slice | Sequence[int] | npt.NDArray[np.integer]) -> "Forest": ...
+    def __getitem__(self, index: "int | slice | Sequence[int] | npt.NDArray[np.integer]") -> "Tree | Forest":
+        """Return a tree for a number, a forest for a slice or an array of numbers."""
+        if isinstance(index, (int, np.integer)):
+            position = int(index) + (len(self) if index < 0 else 0)
+            if isinstance(index, bool) or not 0 <= position < len(self):
+                raise TreeIndexError(f"expected the number of one of {len(self)} trees, got {index}.")
+            return self._tree(position)
+        chosen = self._indices(index)
+        rows, sizes = self._rows(chosen)
+        columns: dict[str, Array] = {name: getattr(self, name)[rows] for name in _NODE_COLUMNS}
+        columns["offsets"] = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        columns["labels"], columns["vectors"] = _own_vectors(columns["labels"], self.vectors)
+        return Forest._of(columns, self.vocabulary)
+
+    def __add__(self, other: "Forest") -> "Forest":
+        return Forest.concatenate([self, other])
+
+    @staticmethod
+    def concatenate(forests: "Iterable[Forest]") -> "Forest":
+        """Join forests into one; their vocabularies are united, the first one's codes stay."""
+        forests = list(forests)
+        if not forests:
+            return Forest([])
+        names = list(dict.fromkeys(name for forest in forests for name in forest.vocabulary))
+        vocabulary = forests[0].vocabulary if len(names) == len(forests[0].vocabulary) else Vocabulary(names)
+        sizes = {forest.vectors.shape[1] for forest in forests if len(forest.vectors)}
+        if len(sizes) > 1:
+            raise TreeError(f"vector labels of one forest have one length, got {sorted(sizes)}; pad them to the same.")
+        columns: dict[str, Array] = {
+            name: np.concatenate([getattr(forest, name) for forest in forests])
+            for name in ("parents", "slots", "widths", "depths")
+        }
+        labels, vectors, vector_count = [], [], 0
+        for forest in forests:
+            table = np.append(forest.vocabulary.codes_in(vocabulary), 0)  # never empty
+            text = forest.labels >= 0
+            labels.append(np.where(text, table[np.where(text, forest.labels, -1)], forest.labels - vector_count))
+            vector_count += len(forest.vectors)
+            vectors.append(forest.vectors if len(forest.vectors) else np.zeros((0, max(sizes, default=0))))
+        columns["labels"] = np.concatenate(labels).astype(np.int32)
+        columns["vectors"] = np.concatenate(vectors)
+        columns["offsets"] = np.concatenate([[0], np.cumsum(np.concatenate([f.sizes for f in forests]))]).astype(
+            np.int64
+        )
+        return Forest._of(columns, vocabulary)
+
+    def batch(self, indices: "slice | Sequence[int] | npt.NDArray[np.integer] | None" = None) -> Batch:
+        """Return the nodes of the chosen trees (all, when none are named), ready to be scheduled: see `Batch`.
+
+        >>> Forest(["(MIN 2 (MAX 1 3))", "7"]).batch([1, 0]).schedule.level_sizes.tolist()  # deepest level first
+        [2, 2, 2]
+        """
+        rows: slice | npt.NDArray[np.int64]
+        if indices is None:
+            rows, sizes = slice(None), self.sizes
+        else:
+            rows, sizes = self._rows(self._indices(indices))
+        if not len(sizes):
+            raise TreeError("a batch expects at least one tree, got none; skip empty batches.")
+        labels, vectors = _own_vectors(self.labels[rows].astype(np.int64), self.vectors)
+        roots = np.cumsum(sizes) - 1
+        parents = np.add(np.repeat(roots + 1 - sizes, sizes), self.parents[rows], dtype=np.int64)
+        parents[roots] = -1
+        return Batch(
+            vocabulary=self.vocabulary,
+            labels=labels,
+            vectors=vectors,
+            parents=parents,
+            slots=self.slots[rows].astype(np.int64),
+            roots=roots,
+        )
+
+    def node_rows(self, indices: "slice | Sequence[int] | npt.NDArray[np.integer]") -> npt.NDArray[np.int64]:
+        """Return the rows of the columns that hold the nodes of the chosen trees, in the order of a batch's nodes.
+
+        >>> Forest(["(f a)", "b"]).node_rows([1, 0]).tolist()
+        [2, 0, 1]
+        """
+        return self._rows(self._indices(indices))[0]
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the forest to one file, atomically; `open` maps it."""
+        columns = {name: getattr(self, name) for name in _DTYPES}
+        write_columns(path, {"kind": "forest", "vocabulary": list(self.vocabulary)}, columns)
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], *, verify: bool | None = None) -> Self:
+        """Open a saved forest as a memory map: nothing is read until it is used.
+
+        ``verify=True`` reads everything and checks it: checksums, and that the arrays are trees. By default files of up to
+        16 MiB are verified, larger ones are trusted.
+        """
+        facts, columns, whole = read_columns(path, kind="forest", verify=verify)
+        for name, dtype in _DTYPES.items():
+            if name not in columns or columns[name].dtype != dtype:
+                got = columns[name].dtype if name in columns else "nothing"
+                raise ForestFileError(
+                    f"{path}: expected a column {name!r} of {np.dtype(dtype)}, got {got}; write it anew."
+                )
+        names = facts.get("vocabulary")
+        if (
+            not isinstance(names, list)
+            or not all(isinstance(name, str) for name in names)
+            or len({*names}) < len(names)
+        ):
+            raise ForestFileError(f"{path}: expected a vocabulary of distinct text labels, got another; write it anew.")
+        forest = cls._of(columns, Vocabulary(names))
+        problem = _structure_problem(forest, whole=whole)
+        if problem:
+            raise ForestFileError(f"{path}: expected arrays that describe trees, got {problem}; write it anew.")
+        return forest
+
+    def __repr__(self) -> str:
+        return f"<Forest of {len(self)} trees, {self.node_count} nodes, {len(self.vocabulary)} text labels>"
+
+    def _indices(self, index: "slice | Sequence[int] | npt.NDArray[np.integer]") -> npt.NDArray[np.int64]:
+        if isinstance(index, slice):
+            return np.arange(*index.indices(len(self)), dtype=np.int64)
+        chosen: npt.NDArray[Any] = index if isinstance(index, np.ndarray) else _as_array(index)
+        if chosen.dtype == bool and chosen.shape == (len(self),):
+            return np.flatnonzero(chosen)
+        if chosen.size and (chosen.ndim != 1 or not np.issubdtype(chosen.dtype, np.integer)):
+            raise TreeError(
+                f"trees are chosen by a flat list of whole numbers, or a mask of {len(self)} booleans, "
+                f"got an array of {chosen.dtype} with shape {chosen.shape}."
+            )
+        chosen = chosen.astype(np.int64, copy=False).reshape(-1)
+        if not chosen.size or (chosen.min() >= 0 and chosen.max() < len(self)):
+            return chosen
+        chosen = np.where(chosen < 0, chosen + len(self), chosen)
+        if chosen.min() < 0 or chosen.max() >= len(self):
+            bad = chosen[(chosen < 0) | (chosen >= len(self))][0]
+            raise TreeIndexError(f"expected the numbers of some of {len(self)} trees, got {bad}.")
+        return chosen
+
+    def _rows(self, chosen: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return the node rows of the chosen trees, in their order, and the trees' sizes."""
+        starts = self.offsets[chosen]
+        sizes = self.offsets[chosen + 1] - starts
+        ends = np.cumsum(sizes)
+        return np.repeat(starts - (ends - sizes), sizes) + np.arange(ends[-1] if len(ends) else 0), sizes
+
+    def _tree(self, index: int) -> Tree:
+        nodes = slice(int(self.offsets[index]), int(self.offsets[index + 1]))
+        children: list[list[Tree | None]] = [[None] * width for width in self.widths[nodes].tolist()]
+        columns = (self.labels[nodes].tolist(), self.parents[nodes].tolist(), self.slots[nodes].tolist(), children)
+        for code, parent, slot, own in zip(*columns, strict=True):
+            label = self.vocabulary[code] if code >= 0 else self.vectors[-1 - code].tolist()
+            tree = Tree(label, own)
+            if parent >= 0:
+                children[parent][slot] = tree
+        return tree
+
+
+def _as_array(index: object) -> npt.NDArray[Any]:
+    try:
+        return np.asarray(index)
+    except ValueError:
+        raise TreeError(f"trees are chosen by a flat list of whole numbers, got {shortened(index)}.") from None
+
+
+def _flatten(
+    trees: Iterable[Tree | str], vocabulary: Vocabulary | Iterable[str] | None
+) -> tuple[dict[str, Array], Vocabulary]:
+    """Lay trees out in the columns of a forest."""
+    given = vocabulary if isinstance(vocabulary, Vocabulary) or vocabulary is None else Vocabulary(vocabulary)
+    codes: dict[Label, int] = {} if given is None else {name: code for code, name in enumerate(given)}
+    columns = {name: array("i") for name in _NODE_COLUMNS}
+    offsets = array("q", [0])
+    vectors: list[tuple[float, ...]] = []
+    for number, tree in enumerate(trees):
+        if isinstance(tree, str):
+            tree = _parsed(tree, number)
+        if not isinstance(tree, Tree):
+            raise TreeError(
+                f"tree {number}: expected a Tree or an s-expression, got {type(tree).__name__} {shortened(tree)}; "
+                f"build it with Tree(label, children)."
+            )
+        labels: list[int] = []
+        parents: list[int] = []
+        slots: list[int] = []
+        widths: list[int] = []
+        depths: list[int] = []
+        if tree.size > _LARGEST:
+            raise TreeError(f"tree {number}: expected at most {_LARGEST} nodes, got {tree.size}; it shares subtrees.")
+        # Root first, right before left: reversed, that is post-order. A node's place then is `last - its place here`.
+        last = tree.size - 1
+        stack: list[tuple[Tree, int, int, int]] = [(tree, -1, 0, 0)]
+        while stack:
+            node, parent, slot, depth = stack.pop()
+            label, children = node._label, node._children
+            code = codes.get(label)
+            if code is None:
+                code = _new_code(label, number, given, codes, vectors)
+            place = last - len(labels)
+            labels.append(code)
+            parents.append(parent)
+            slots.append(slot)
+            widths.append(len(children))
+            depths.append(depth)
+            for child_slot, child in enumerate(children):
+                if child is not None:
+                    stack.append((child, place, child_slot, depth + 1))
+        for name, values in zip(_NODE_COLUMNS, (labels, parents, slots, widths, depths), strict=True):
+            values.reverse()
+            columns[name].extend(values)
+        offsets.append(offsets[-1] + last + 1)
+    flat: dict[str, Array] = {name: np.array(column, dtype=np.int32) for name, column in columns.items()}
+    flat["offsets"] = np.array(offsets, dtype=np.int64)
+    flat["vectors"] = np.array(vectors, dtype=np.float64).reshape(len(vectors), len(vectors[0]) if vectors else 0)
+    if given is not None:
+        return flat, given
+    # Sorted, so that the codes depend on the set of the labels alone and not on which tree came first.
+    found = Vocabulary(cast(dict[str, int], codes))
+    ordered = Vocabulary(sorted(found))
+    table = np.append(found.codes_in(ordered), 0).astype(np.int32)  # never empty
+    flat["labels"] = np.where(flat["labels"] >= 0, table[np.maximum(flat["labels"], 0)], flat["labels"])
+    return flat, ordered
+
+
+def _parsed(text: str, number: int) -> Tree:
+    try:
+        return Tree.parse(text)
+    except ParseError as problem:
+        problem.args = (f"tree {number}: {problem}",)
+        raise
+
+
+def _new_code(
+    label: Label, number: int, given: Vocabulary | None, codes: dict[Label, int], vectors: list[tuple[float, ...]]
+) -> int:
+    if isinstance(label, tuple):
+        if vectors and len(vectors[0]) != len(label):
+            raise TreeError(
+                f"tree {number}: expected a vector label of {len(vectors[0])} numbers as before, got {len(label)}; pad it."
+            )
+        vectors.append(label)
+        return -len(vectors)
+    if given is not None:
+        problem = given.unknown(label)
+        raise type(problem)(f"tree {number}: {problem}")
+    codes[label] = len(codes)
+    return codes[label]
+
+
+def _own_vectors(
+    labels: npt.NDArray[Any], vectors: npt.NDArray[np.float64]
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.float64]]:
+    """Renumber the vector labels of chosen nodes, in place, so that they point to a table of their own."""
+    if not len(vectors):
+        return labels, vectors
+    with_vector = np.flatnonzero(labels < 0)
+    table = vectors[-1 - labels[with_vector]]
+    labels[with_vector] = -1 - np.arange(len(with_vector))
+    return labels, table
+
+
+def _structure_problem(forest: Forest, *, whole: bool) -> str:
+    """Say what keeps the arrays from being trees; an empty text when nothing does. The quick look reads a few bytes only."""
+    offsets, nodes = forest.offsets, forest.node_count
+    if (
+        {getattr(forest, name).ndim for name in _NODE_COLUMNS} != {1}
+        or {len(getattr(forest, name)) for name in _NODE_COLUMNS} != {nodes}
+        or offsets.ndim != 1
+        or forest.vectors.ndim != 2
+    ):
+        return "columns of different length"
+    if not len(offsets) or offsets[0] != 0 or offsets[-1] != nodes:
+        return "tree offsets that do not span the nodes"
+    sizes = np.diff(offsets)
+    if not whole:
+        return ""
+    if (sizes < 1).any():
+        return "a tree without nodes"
+    if (forest.widths < 0).any():
+        return "a negative number of child slots"
+    if not np.isfinite(forest.vectors).all():
+        return "vector labels that are not finite"
+    place = np.arange(nodes) - np.repeat(offsets[:-1], sizes)
+    is_root = place == np.repeat(sizes, sizes) - 1
+    if ((forest.parents == -1) != is_root).any() or (~is_root & (forest.parents <= place)).any():
+        return "parents that do not follow their children"
+    if (forest.parents >= np.repeat(sizes, sizes)).any():
+        return "parents outside their tree"
+    parent_rows = (forest.parents + np.repeat(offsets[:-1], sizes))[~is_root]
+    slots = forest.slots[~is_root]
+    if (slots < 0).any() or (slots >= forest.widths[parent_rows]).any():
+        return "children outside the slots of their parent"
+    if len(np.unique(np.stack([parent_rows, slots]), axis=1).T) != len(slots):
+        return "two children in one slot"
+    if (forest.depths[is_root] != 0).any() or (forest.depths[~is_root] != forest.depths[parent_rows] + 1).any():
+        return "depths that are not those of the parents plus one"
+    if (forest.labels >= len(forest.vocabulary)).any() or (forest.labels < -len(forest.vectors)).any():
+        return "labels outside the vocabulary"
+    return ""

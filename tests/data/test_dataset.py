@@ -1,0 +1,107 @@
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from treefold import Forest
+from treefold.data.dataset import Dataset, tree_keys
+from treefold.errors import FileError, ForestFileError, ShapeError
+
+
+def small(pairs: bool = False) -> Dataset:
+    forest = Forest(["(f a)", "b", "(f [1 2])", "(f _ a)"])
+    targets = np.array([1, -1] if pairs else [1, 0, -1, 1])
+    nodes = np.arange(forest.node_count) % 2
+    splits = {"train": np.array([1]), "test": np.array([0])}
+    return Dataset(forest, targets, ("no", "yes"), splits, pairs=pairs, node_targets=nodes, made={"seed": 3})
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+def test_a_saved_data_set_opens_equal(tmp_path: Path, pairs: bool) -> None:
+    data = small(pairs)
+    data.save(tmp_path / "d", texts={"skipped.txt": "one\n"})
+    again = Dataset.open(tmp_path / "d", verify=True)
+    assert list(again.forest) == list(data.forest) and again.classes == data.classes and again.pairs == pairs
+    assert again.targets.tolist() == data.targets.tolist() and again.made == {"seed": 3}
+    assert again.node_targets is not None and again.node_targets.tolist() == [0, 1, 0, 1, 0, 1, 0]
+    assert {name: part.tolist() for name, part in again.splits.items()} == {"train": [1], "test": [0]}
+    names = sorted(path.name for path in (tmp_path / "d").iterdir())
+    assert names == ["dataset.json", "examples.columns", "skipped.txt", "trees.forest", "vocabulary.json"]
+    assert json.loads((tmp_path / "d" / "dataset.json").read_text())["splits"] == {"train": 1, "test": 1}
+
+
+def test_the_trees_of_pairs_are_all_left_ones_then_all_right_ones() -> None:
+    assert small(pairs=True).trees_of([1, 0]).tolist() == [2, 0, 3, 1]
+    assert small().trees_of([3, 0]).tolist() == [3, 0]
+
+
+def test_the_fingerprint_is_the_same_on_disk_and_changes_with_everything_that_counts(tmp_path: Path) -> None:
+    data = small()
+    data.save(tmp_path / "d")
+    assert Dataset.open(tmp_path / "d").fingerprint() == data.fingerprint()
+    nodes = np.arange(data.forest.node_count) % 2
+    changed = [
+        dataclasses.replace(data, targets=np.array([0, 0, -1, 1])),
+        dataclasses.replace(data, node_targets=1 - nodes),
+        dataclasses.replace(data, node_targets=None),
+        dataclasses.replace(data, splits={"train": np.array([2]), "test": np.array([0])}),
+        dataclasses.replace(data, splits={"train": np.array([0]), "test": np.array([1])}),
+        dataclasses.replace(data, classes=("no", "maybe")),
+        dataclasses.replace(data, forest=Forest(["(f a)", "c", "(f [1 2])", "(f _ a)"])),
+        dataclasses.replace(data, forest=Forest(["(f a)", "b", "(f [1 3])", "(f _ a)"])),
+        dataclasses.replace(data, forest=Forest(["(f a)", "b", "(f [1 2])", "(f a _)"])),
+    ]
+    found = [tuple(each.fingerprint().values()) for each in (data, *changed)]
+    assert len(set(found)) == len(found)
+
+
+def test_an_existing_directory_is_not_touched_without_force(tmp_path: Path) -> None:
+    (tmp_path / "d").mkdir()
+    with pytest.raises(FileError, match="got one that exists"):
+        small().save(tmp_path / "d")
+    small().save(tmp_path / "d", force=True)
+    assert len(Dataset.open(tmp_path / "d")) == 4
+
+
+def test_what_does_not_fit_together_is_refused() -> None:
+    forest = Forest(["a", "b", "c"])
+    with pytest.raises(ShapeError, match="a data set of 3 trees expects 3 labels, one for each tree, got 2"):
+        Dataset(forest, np.array([0, 0]), ("x",), {})
+    with pytest.raises(ShapeError, match="labels are numbers of 1 classes, got others"):
+        Dataset(forest, np.array([0, 1, 0]), ("x",), {})
+    with pytest.raises(ShapeError, match="node labels are one for each of 3 nodes, got 1"):
+        Dataset(forest, np.array([0, 0, 0]), ("x",), {}, node_targets=np.array([0]))
+    with pytest.raises(ShapeError, match="the split 'train' has numbers outside the 3 examples"):
+        Dataset(forest, np.array([0, 0, 0]), ("x",), {"train": np.array([3])})
+
+
+def test_directories_that_are_no_data_set_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        ForestFileError, match=r"expected a data set, a directory with dataset.json, got no such directory"
+    ):
+        Dataset.open(tmp_path / "absent")
+    with pytest.raises(ForestFileError, match="got a directory without it; make one with `treefold data convert`"):
+        Dataset.open(tmp_path)
+    folder = tmp_path / "d"
+    small().save(folder)
+    facts = json.loads((folder / "dataset.json").read_text())
+    (folder / "dataset.json").write_text(json.dumps({**facts, "version": 99}))
+    with pytest.raises(
+        ForestFileError, match="expected a treefold dataset of version 1, got 'treefold dataset' of version 99"
+    ):
+        Dataset.open(folder)
+    (folder / "dataset.json").write_text(json.dumps({key: value for key, value in facts.items() if key != "pairs"}))
+    with pytest.raises(ForestFileError, match="expected files that fit together, got 'pairs'; make it anew"):
+        Dataset.open(folder)
+    for broken in ("{", "[1]"):
+        (folder / "dataset.json").write_text(broken)
+        with pytest.raises(ForestFileError, match=r"expected a JSON (file|object), got"):
+            Dataset.open(folder)
+
+
+def test_keys_are_equal_for_equal_trees_and_no_others() -> None:
+    texts = ["(f a b)", "(f b a)", "(f a)", "(f a _)", "(f _ a)", "(f (f a))", "[1 2]", "[1 3]", "a"]
+    keys = tree_keys(Forest([*texts, *texts]))
+    assert len(set(keys)) == len(texts) and keys[: len(texts)] == keys[len(texts) :]

@@ -1,0 +1,294 @@
+import itertools
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from tests.plain import states_down, states_up
+from tests.strategies import trees
+from treefold import (
+    Embedding,
+    Forest,
+    LeafLSTM,
+    LeafRNN,
+    Numeric,
+    OneHot,
+    PerLabel,
+    Thermometer,
+    Tree,
+    TreeEncoder,
+    TreeLSTM,
+    TreeRNN,
+)
+from treefold.errors import ConfigurationError, ShapeError, TreeError, VocabularyError
+from treefold.nn.aggregators import AGGREGATORS
+from treefold.nn.cells import Cell
+from treefold.nn.encoder import Backend, Direction
+from treefold.nn.labels import LabelEncoder
+
+STATE, ARITY, RANK = 3, 4, 2
+LEAVES, OPERATORS = ["a", "b", "c", "d", "e"], ["f", "g"]
+forests = st.lists(trees(leaves=LEAVES, operators=OPERATORS, arity=ARITY), min_size=1, max_size=5)
+CELLS = list(itertools.product(["rnn", "lstm"], [False, True], AGGREGATORS, [False, True]))
+
+
+def rank_of(aggregator: str) -> int | None:
+    return RANK if AGGREGATORS[aggregator].has_rank else None
+
+
+def make_encoder(kind: str, per_label: bool, aggregator: str, shared: bool, direction: Direction) -> TreeEncoder:
+    torch.manual_seed(0)
+    make = TreeRNN if kind == "rnn" else TreeLSTM
+
+    def cell(label_size: int | None) -> Cell:
+        return make(
+            aggregator,
+            state_size=STATE,
+            arity=ARITY,
+            rank=rank_of(aggregator),
+            label_size=label_size,
+            shared=shared,
+        )
+
+    if not per_label:
+        return TreeEncoder(cell(7), OneHot([*LEAVES, *OPERATORS]), direction=direction).double()
+    leaf = LeafRNN(label_size=5, state_size=STATE) if kind == "rnn" else LeafLSTM(label_size=5, state_size=STATE)
+    whole = PerLabel({name: cell(None) for name in OPERATORS}, leaf=leaf if direction == "up" else cell(5))
+    return TreeEncoder(whole, OneHot(LEAVES), direction=direction).double()
+
+
+def plain_states(encoder: TreeEncoder, trees: list[Tree], direction: str) -> Tensor:
+    cell = encoder.cells[direction]
+    assert isinstance(cell, Cell) and encoder.labels is not None
+    walk = states_up if direction == "up" else states_down
+    states = [state for tree in trees for state in walk(tree, cell, list(encoder.labels.names))]
+    return torch.stack(states)[:, :STATE]
+
+
+def gradients(encoder: TreeEncoder, states: Tensor) -> dict[str, Tensor]:
+    encoder.zero_grad()
+    weights = torch.linspace(-1, 1, states.numel(), dtype=torch.float64).reshape(states.shape)
+    (states * weights).sum().backward()  # type: ignore[no-untyped-call]
+    return {
+        name: torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.clone()
+        for name, parameter in encoder.named_parameters()
+    }
+
+
+@pytest.mark.parametrize(("kind", "per_label", "aggregator", "shared"), CELLS)
+@pytest.mark.parametrize(("direction", "backend"), [("up", "torch"), ("up", "fused"), ("down", "torch")])
+def test_batched_encoding_equals_the_plainest_recursion(
+    kind: str, per_label: bool, aggregator: str, shared: bool, direction: Direction, backend: Backend
+) -> None:
+    encoder = make_encoder(kind, per_label, aggregator, shared, direction)
+    encoder.backend = backend
+
+    @settings(max_examples=4, deadline=None, derandomize=True)
+    @given(forests)
+    def check(trees: list[Tree]) -> None:
+        forest = Forest(trees)
+        encoding = encoder(forest.batch())
+        expected = plain_states(encoder, trees, direction)
+        torch.testing.assert_close(encoding.nodes, expected, rtol=1e-10, atol=1e-10)
+        roots = torch.from_numpy(forest.offsets[1:] - 1)
+        torch.testing.assert_close(encoding.roots, expected[roots], rtol=1e-10, atol=1e-10)
+        batched, plain = gradients(encoder, encoding.nodes), gradients(encoder, expected)
+        for name in plain:
+            torch.testing.assert_close(batched[name], plain[name], rtol=1e-8, atol=1e-10, msg=name)
+
+    # An example that has everything: absent first, middle and last children, an operator without any, and repeated subtrees.
+    everything = [Tree.parse("(f _ (g a _ (f b)) (g) _)"), Tree.parse("c"), Tree.parse("(g (g (g a b c d) a) (f b))")]
+    check.hypothesis.inner_test(everything)  # type: ignore[attr-defined]
+    check()
+
+
+def test_both_directions_are_joined_and_have_weights_of_their_own() -> None:
+    encoder = make_encoder("lstm", False, "sum", False, "both")
+    trees = [Tree.parse("(f a (g b _ c))"), Tree.parse("d")]
+    encoding = encoder(Forest(trees).batch())
+    expected = torch.cat([plain_states(encoder, trees, "up"), plain_states(encoder, trees, "down")], dim=1)
+    torch.testing.assert_close(encoding.nodes, expected)
+    torch.testing.assert_close(encoding.roots, expected[[4, 5]])
+    assert encoder.out_size == 2 * STATE
+    up, down = (list(encoder.cells[name].parameters()) for name in ("up", "down"))
+    assert not any(torch.equal(a, b) for a, b in zip(up, down, strict=True) if a.dim() > 2)
+
+
+def test_a_given_down_cell_is_the_one_that_runs() -> None:
+    up, down = (TreeRNN("sum", state_size=STATE, arity=2, label_size=7) for _ in range(2))
+    encoder = TreeEncoder(up, OneHot([*LEAVES, *OPERATORS]), direction="both", down_cell=down)
+    assert encoder.cells["down"] is down and encoder.cells["up"] is up
+
+
+def test_a_batch_is_the_same_trees_in_the_order_asked_for() -> None:
+    encoder = make_encoder("lstm", True, "tucker", False, "up")
+    forest = Forest(["(f a b)", "c", "(g (f a) b _ e)"])
+    whole = encoder(forest.batch()).roots
+    torch.testing.assert_close(encoder(forest.batch([2, 0, 2])).roots, whole[[2, 0, 2]])
+
+
+@pytest.mark.parametrize("backend", ["torch", "fused"])
+def test_a_memory_mapped_forest_encodes_as_one_in_memory(tmp_path: Path, backend: Backend) -> None:
+    encoder = make_encoder("lstm", True, "sum", False, "up")
+    encoder.backend = backend
+    forest = Forest(["(f a b)", "(g (f c) d)"])
+    forest.save(tmp_path / "x")
+    torch.testing.assert_close(encoder(Forest.open(tmp_path / "x")).nodes, encoder(forest).nodes)
+
+
+def test_forests_with_other_vocabularies_encode_alike() -> None:
+    encoder = make_encoder("lstm", True, "full", False, "up")
+    alone, together = Forest(["(g b a)"]), Forest(["(g b a)", "(f c d e a)"])
+    torch.testing.assert_close(encoder(alone.batch()).roots, encoder(together.batch([0])).roots)
+    torch.testing.assert_close(encoder(together.batch()).roots[:1], encoder(alone.batch()).roots)
+
+
+@pytest.mark.parametrize("update", ["tanh", "sigmoid"])
+def test_the_update_value_is_squashed_as_chosen(update: str) -> None:
+    torch.manual_seed(0)
+    cell = TreeLSTM("tucker", state_size=STATE, arity=2, rank=2, label_size=7, update=update)  # type: ignore[arg-type]
+    encoder = TreeEncoder(cell, OneHot([*LEAVES, *OPERATORS])).double()
+    trees = [Tree.parse("(f a (g b c))")]
+    torch.testing.assert_close(encoder(Forest(trees).batch()).nodes, plain_states(encoder, trees, "up"))
+
+
+def test_vector_labels_reach_the_leaves() -> None:
+    torch.manual_seed(0)
+    cell = PerLabel({"f": TreeRNN("sum", state_size=STATE, arity=2)}, leaf=LeafRNN(label_size=2, state_size=STATE))
+    encoder = TreeEncoder(cell, Numeric(size=2)).double()
+    trees = [Tree.parse("(f [0.5 2] (f [1 -1] [3 4]))"), Tree.parse("[7 8]")]
+    torch.testing.assert_close(encoder(Forest(trees).batch()).nodes, plain_states(encoder, trees, "up"))
+    torch.testing.assert_close(encoder(Forest(trees)[1:].batch()).nodes, plain_states(encoder, trees[1:], "up"))
+
+
+def test_unlabelled_trees_are_told_apart_by_their_shape() -> None:
+    torch.manual_seed(0)
+    # Balanced biases start at zero, where all unlabelled leaves have the zero state.
+    encoder = TreeEncoder(TreeRNN("full", state_size=STATE, arity=2, initialisation="kaiming"))
+    roots = encoder(Forest(["(x y)", "(p q)", "(p _ q)"]).batch()).roots
+    assert torch.equal(roots[0], roots[1]) and not torch.allclose(roots[1], roots[2])
+
+
+@pytest.mark.parametrize(
+    "labels", [Embedding(["a", "f"], 4), Thermometer(["a", "f", "g"])], ids=["embedding", "thermometer"]
+)
+def test_learned_and_ordered_labels_train(labels: LabelEncoder) -> None:
+    encoder = TreeEncoder(TreeLSTM("canonical", state_size=STATE, arity=2, rank=3, label_size=labels.size), labels)
+    encoder(Forest(["(f a (f a a))"]).batch()).roots.sum().backward()
+    grads = [parameter.grad for parameter in encoder.labels.parameters()] if encoder.labels is not None else []
+    assert all(grad is not None and bool((grad != 0).all()) for grad in grads)
+
+
+@pytest.mark.parametrize("nodes", [100_000])
+def test_a_chain_of_a_hundred_thousand_nodes_encodes_and_back_propagates(nodes: int) -> None:
+    torch.manual_seed(0)
+    cell = TreeRNN("sum", state_size=2, arity=1, label_size=2)
+    encoder = TreeEncoder(cell, Embedding(["f", "a"], 2), backend="torch")
+    chain = Tree("a")
+    for _ in range(nodes - 1):
+        chain = Tree("f", [chain])
+    encoding = encoder(Forest([chain]).batch())
+    assert encoding.nodes.shape == (nodes, 2)
+    encoding.nodes.mean().backward()
+    assert all(bool(torch.isfinite(p.grad).all()) for p in encoder.parameters() if p.grad is not None)
+    weights = cell.transition.get_parameter("slot_weights").grad
+    assert weights is not None and bool((weights != 0).all())
+
+
+def test_a_shared_cell_takes_nodes_of_any_width() -> None:
+    torch.manual_seed(0)
+    for aggregator in ("sum", "canonical", "tensor-train"):
+        encoder = make_encoder("lstm", False, aggregator, True, "up")
+        wide = Tree("f", [Tree("a")] * 9)
+        torch.testing.assert_close(encoder(Forest([wide]).batch()).nodes, plain_states(encoder, [wide], "up"))
+
+
+def test_a_node_wider_than_the_cell_is_named() -> None:
+    encoder = make_encoder("lstm", False, "tucker", False, "up")
+    wide = Tree("f", [Tree("a")] * 5)
+    with pytest.raises(
+        TreeError, match="tree 1 of the batch: node 'f' has 5 children, but arity=4; raise `arity`, or choose a sha"
+    ):
+        encoder(Forest([Tree("a"), wide]).batch())
+    down = make_encoder("lstm", False, "tucker", False, "down")
+    with pytest.raises(TreeError, match="tree 1 of the batch: node 'a' is child 5 of its parent, but arity=4"):
+        down(Forest([Tree("a"), wide]).batch())
+
+
+def test_empty_slots_behind_the_last_child_do_not_count_as_width() -> None:
+    encoder = make_encoder("rnn", False, "full", False, "up")
+    a, b = encoder(Forest(["(f a _ _ _ _ _ _)", "(f a)"]).batch()).roots
+    torch.testing.assert_close(a, b)
+
+
+def test_an_inner_node_that_is_no_operator_is_named() -> None:
+    encoder = make_encoder("rnn", True, "full", False, "up")
+    with pytest.raises(
+        TreeError, match="tree 0 of the batch: node 'a' has 1 children, but is no operator of PerLabel, which knows 'f'"
+    ):
+        encoder(Forest(["(a b)"]).batch())
+
+
+def test_an_unknown_label_is_named_with_the_nearest_known_one() -> None:
+    encoder = TreeEncoder(TreeRNN("sum", state_size=2, arity=2, label_size=2), OneHot(["MIN", "MAX"]))
+    with pytest.raises(
+        VocabularyError, match=r"tree 1 of the batch: expected one of 2 known labels, got 'MAXX' \(nearest known: 'MAX'"
+    ):
+        encoder(Forest(["(MIN MAX)", "(MIN MAXX)"]).batch())
+
+
+def test_text_and_vector_labels_are_not_mixed_up() -> None:
+    numeric = TreeEncoder(TreeRNN("sum", state_size=2, arity=2, label_size=2), Numeric(size=2))
+    with pytest.raises(TreeError, match="expected a vector label, or one of the operators"):
+        numeric(Forest(["(f [1 2])"]).batch())
+    with pytest.raises(
+        ShapeError, match=r"Numeric expects vector labels of 2 numbers, got 3; make it with Numeric\(size=3\)"
+    ):
+        numeric(Forest(["[1 2 3]"]).batch())
+    text = TreeEncoder(TreeRNN("sum", state_size=2, arity=2, label_size=1), OneHot(["f"]))
+    with pytest.raises(ShapeError, match="OneHot expects text labels, got a vector of 2 numbers; use Numeric"):
+        text(Forest(["(f [1 2])"]).batch())
+
+
+def test_downwards_each_cell_of_an_operator_sees_the_parent_in_the_right_slot() -> None:
+    """Cells with one slot for all, and positional ones, side by side."""
+    torch.manual_seed(0)
+    mixed = {"f": TreeRNN("sum", state_size=3, arity=2), "g": TreeRNN("sum", state_size=3, arity=2, shared=True)}
+    for leaf in (
+        TreeRNN("sum", state_size=3, arity=5, label_size=2),
+        TreeRNN("sum", state_size=3, arity=2, label_size=2, shared=True),
+    ):
+        encoder = TreeEncoder(PerLabel(mixed, leaf=leaf), OneHot(["a", "b"]), direction="down").double()
+        trees = [Tree.parse("(g a a b a b)"), Tree.parse("(f a (g b b))")]
+        torch.testing.assert_close(encoder(Forest(trees)).nodes, plain_states(encoder, trees, "down"))
+
+
+def test_a_forest_is_taken_as_a_batch_and_other_things_are_refused() -> None:
+    encoder = make_encoder("rnn", True, "sum", False, "up")
+    forest = Forest(["(f a b)", "c"])
+    assert torch.equal(encoder(forest).roots, encoder(forest.batch()).roots)
+    with pytest.raises(TreeError, match="TreeEncoder expects a batch, got list"):
+        encoder([Tree("a")])
+    with pytest.raises(ConfigurationError, match="expects a cell and a label encoder such as OneHot"):
+        TreeEncoder(encoder.cells["up"], forest.vocabulary)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="labels for the leaves alone, got 'f', which has a cell of its own"):
+        TreeEncoder(
+            PerLabel({"f": TreeRNN("sum", state_size=2, arity=2)}, leaf=LeafRNN(label_size=2, state_size=2)),
+            OneHot("fa"),
+        )
+
+
+def test_settings_that_cannot_be_are_refused() -> None:
+    cell = TreeRNN("sum", state_size=2, arity=2, label_size=3)
+    with pytest.raises(ConfigurationError, match=r"expects labels of the cell's label_size=3, got 2"):
+        TreeEncoder(cell, OneHot(["a", "b"]))
+    with pytest.raises(ConfigurationError, match="expects direction to be one of 'up', 'down', 'both', got 'sideways'"):
+        TreeEncoder(cell, OneHot(["a", "b", "c"]), direction="sideways")  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="expects a down_cell with direction='both' only"):
+        TreeEncoder(cell, OneHot(["a", "b", "c"]), down_cell=cell)
+    per_label = PerLabel({"f": TreeRNN("sum", state_size=2, arity=2)}, leaf=LeafRNN(label_size=3, state_size=2))
+    with pytest.raises(ConfigurationError, match="expects leaves that see their parent, got a LeafRNN or LeafLSTM"):
+        TreeEncoder(per_label, OneHot(["a", "b", "c"]), direction="down")

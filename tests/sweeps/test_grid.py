@@ -1,0 +1,118 @@
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from treefold.errors import ConfigurationError
+from treefold.sweeps.grid import Grid, read_grid
+
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
+LISTOPS = {
+    *(("Full", "full", c, None) for c in (3, 5, 7)),
+    *(("Sum", "sum", c, None) for c in (25, 88, 214)),
+    *(("Hosvd", "tucker", c, r) for c in (10, 20, 50) for r in (3, 5, 7)),
+}
+LRT = {
+    *((kind, form, c, None) for kind, form in (("Full", "full"), ("Sum", "sum")) for c in (3, 5, 10, 20, 50, 100)),
+    *(("Hosvd", "tucker", 10, r) for r in (3, 5, 7)),
+    *(("Hosvd", "tucker", 20, r) for r in (5, 10, 15)),
+    *(("Hosvd", "tucker", 50, r) for r in (10, 20, 30)),
+    *(("Hosvd", "tucker", 100, r) for r in (20, 50, 70)),
+}
+
+
+@pytest.mark.parametrize(("name", "expected", "count"), [("listops", LISTOPS, 15), ("lrt", LRT, 24)])
+def test_the_paper_s_grids_have_its_configurations_and_settings(
+    name: str, expected: set[tuple[str, str, int, int | None]], count: int
+) -> None:
+    grid = read_grid(EXPERIMENTS / f"{name}.toml")
+    found = grid.configurations()
+    assert len(found) == len(expected) == count and grid.seeds == (0, 1, 2) and grid.data.make == name
+    assert {(each.kind, each.model.aggregator, each.model.state_size, each.model.rank) for each in found} == expected
+    for each in found:
+        training = each.training
+        assert (training.optimiser, training.batch_size, training.epochs) == ("adadelta", 25, 100)
+        assert (training.patience, training.threads) == (10, 1)
+        assert (each.model.cell, each.model.initialisation) == ("lstm", "kaiming")
+
+
+@pytest.mark.parametrize("path", sorted(EXPERIMENTS.glob("*.toml")), ids=lambda path: path.stem)
+def test_every_committed_grid_can_be_read(path: Path) -> None:
+    assert read_grid(path).name == path.stem
+
+
+def grid(**values: Any) -> Grid:
+    return Grid.of({"name": "x", "seeds": [0], **values}, "x.toml")
+
+
+def test_lists_vary_in_a_product_over_model_and_training_settings_alike() -> None:
+    entry = {"kind": "K", "aggregator": "sum", "state_size": [2, 3], "l2": [0.0, 0.1, 0.2], "shared": True}
+    found = grid(models=[entry], training={"epochs": 7, "l2": 0.9}).configurations()
+    assert [(each.model.state_size, each.training.l2) for each in found] == list(
+        itertools.product([2, 3], [0.0, 0.1, 0.2])
+    )
+    assert all(each.model.shared and each.training.epochs == 7 for each in found)
+
+
+def test_a_setting_that_is_a_list_varies_as_a_list_of_lists() -> None:
+    def hidden(value: object) -> list[tuple[int, ...]]:
+        entry = {"kind": "K", "aggregator": "sum", "hidden": value}
+        return [each.model.hidden for each in grid(models=[entry]).configurations()]
+
+    assert hidden([5, 6]) == [(5, 6)]
+    assert hidden([[5, 6], [7], []]) == [(5, 6), (7,), ()]
+    assert hidden([]) == [()]
+
+
+def test_the_word_none_stands_for_no_value_and_threads_are_one_unless_said() -> None:
+    entries = [{"kind": "K", "aggregator": "sum", "patience": [3, "none"]}]
+    found = grid(models=entries).configurations()
+    assert [each.training.patience for each in found] == [3, None] and found[0].training.threads == 1
+    (several,) = grid(models=[{"kind": "K", "aggregator": "sum"}], training={"threads": 4}).configurations()
+    assert several.training.threads == 4
+
+
+HEAD = 'name = "x"\nseeds = [0]\n'
+SUM = '[[models]]\nkind = "Sum"\naggregator = "sum"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (HEAD, "models: field required"),
+        (HEAD + "models = []\n", "models: tuple should have at least 1 item"),
+        ('name = "x"\nseeds = []\n' + SUM, "seeds: tuple should have at least 1 item"),
+        ('name = "x"\nseeds = [0, 1, 0]\n' + SUM, "seeds: expected every seed once, got [0, 1, 0]"),
+        (HEAD + "sedes = 1\n" + SUM, "expected a known setting, got 'sedes' (nearest known: 'seeds')"),
+        (HEAD + "[data]\nmaek = 'listops'\n" + SUM, "got 'data.maek' (nearest known: 'make')"),
+        (HEAD + "[data]\nmake = 'listops'\npath = 'x'\n" + SUM, "expected `make` or `path`, got both"),
+        (HEAD + "[data]\ncount = 5\n" + SUM, 'count and seed expect make = "listops" or "lrt"'),
+        (HEAD + "[budget]\nminutes = 5\n" + SUM, "got 'budget.minutes' (nearest known: 'minutes_per_run')"),
+        (HEAD + "[model]\nsate_size = 5\n" + SUM, "[model]: expected a known setting, got 'sate_size'"),
+        (HEAD + "[training]\nepocs = 5\n" + SUM, "[training]: expected a known setting, got 'epocs'"),
+        (HEAD + "[training]\nseed = 5\n" + SUM, "[training]: expected no seed, got one; list seeds at the top"),
+        (HEAD + SUM + "seed = 5\n", "entry 1 ('Sum'): expected no seed, got 5; list seeds at the top"),
+        (
+            HEAD + SUM + SUM + "rnak = 5\n",
+            "entry 2 ('Sum'): expected a known setting, got 'rnak' (nearest known: 'rank')",
+        ),
+        (
+            HEAD + SUM + "state_size = []\n",
+            "entry 1 ('Sum'): state_size: expected at least one value, got an empty list",
+        ),
+        (HEAD + SUM + "state_size = [3, -1]\n", "('Sum', state_size = -1): state_size: input should be greater than 0"),
+        (HEAD + SUM + "state_size = [3, 3]\n", "expected every configuration once"),
+        (HEAD + SUM + SUM.replace("Sum", "Other"), "expected every configuration once"),
+        (HEAD + SUM.replace("sum", "tukcer"), "aggregator: input should be 'sum', 'full', 'tucker'"),
+        (HEAD + SUM.replace("sum", "tucker"), "entry 1 ('Sum'): expected a rank for aggregator = 'tucker', got none"),
+        (HEAD + '[[models]]\naggregator = "sum"\n', 'entry 1: expected a name, kind = "…", got None'),
+        ("name = ", "expected TOML"),
+    ],
+)
+def test_a_wrong_grid_is_one_clear_error(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "grid.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigurationError) as problem:
+        read_grid(path)
+    assert message in str(problem.value) and str(problem.value).startswith(str(path))

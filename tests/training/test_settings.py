@@ -1,0 +1,103 @@
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from treefold.errors import ConfigurationError
+from treefold.sweeps.grid import Grid
+from treefold.training.settings import ModelSettings, RunSettings, TrainingSettings, read_toml, to_toml, with_changes
+
+
+@given(
+    st.builds(ModelSettings, rank=st.none() | st.integers(1, 9), hidden=st.lists(st.integers(1, 99), max_size=3)),
+    st.integers(1, 9),
+)
+def test_settings_survive_toml(tmp_path_factory: pytest.TempPathFactory, model: ModelSettings, epochs: int) -> None:
+    settings = RunSettings(model=model, training=TrainingSettings(epochs=epochs, learning_rate=1e-3, patience=None))
+    path = tmp_path_factory.mktemp("toml") / "config.toml"
+    path.write_text(to_toml(settings), encoding="utf-8")
+    assert RunSettings.of(read_toml(path)) == settings
+
+
+def test_a_misspelt_key_names_the_nearest_and_a_bad_value_says_what_is_expected() -> None:
+    with pytest.raises(
+        ConfigurationError,
+        match=r"x.toml: expected a known setting, got 'model.statesize' \(nearest known: 'state_size'\)",
+    ):
+        RunSettings.of({"model": {"statesize": 3}}, "x.toml")
+    with pytest.raises(ConfigurationError, match=r"settings: model.state_size: input should be greater than 0, got -3"):
+        RunSettings.of({"model": {"state_size": -3}})
+    with pytest.raises(
+        ConfigurationError, match=r"model.aggregator: input should be 'sum', 'full', 'tucker'.* got 'tuker'"
+    ):
+        RunSettings.of({"model": {"aggregator": "tuker"}})
+
+
+@pytest.mark.parametrize("value", [True, "3"])
+@pytest.mark.parametrize("name", ["model.state_size", "model.dropout", "training.seed", "training.l2"])
+def test_truth_values_and_digits_in_quotes_are_no_numbers(name: str, value: object) -> None:
+    group, _, key = name.partition(".")
+    with pytest.raises(ConfigurationError, match=f"{name}: input should be a number, got {value!r}"):
+        RunSettings.of({group: {key: value}})
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    assert ModelSettings.of({"state_size": np.int64(3), "dropout": np.float32(0.5)}).state_size == 3
+
+
+def test_changes_as_text_reach_their_group() -> None:
+    changes = {
+        "rank": "5",
+        "training.seed": "7",
+        "aggregator": "tensor-train",
+        "hidden": "[4]",
+        "patience": "none",
+        "task": "pair",
+    }
+    changed = with_changes(RunSettings(), changes)
+    assert (changed.model.rank, changed.training.seed, changed.model.aggregator, changed.model.hidden) == (
+        5,
+        7,
+        "tensor-train",
+        (4,),
+    )
+    assert changed.training.patience is None and changed.task == "pair"
+    with pytest.raises(ConfigurationError, match=r"expected a known setting, got 'rnak' \(nearest known: 'rank'\)"):
+        with_changes(RunSettings(), {"rnak": "5"})
+    with pytest.raises(ConfigurationError, match=r"expected a known setting, got 'model.epochs'"):
+        with_changes(RunSettings(), {"model.epochs": "5"})
+
+
+def test_files_that_are_no_toml_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.toml").write_text("= 3")
+    with pytest.raises(ConfigurationError, match="expected TOML, got"):
+        read_toml(tmp_path / "x.toml")
+    with pytest.raises(ConfigurationError, match="expected a file that can be read, got No such file"):
+        read_toml(tmp_path / "absent.toml")
+
+
+def test_no_patience_is_none_again_after_a_file() -> None:
+    settings = RunSettings.of({"training": {"patience": None}})
+    assert settings.training.patience is None and TrainingSettings().patience == 10
+    assert RunSettings.of(tomllib.loads(to_toml(settings))) == settings
+    assert RunSettings.of({"training": {"patience": "none"}}) == settings
+
+
+def test_a_misspelt_name_is_named_before_the_required_one_that_it_leaves_out() -> None:
+    with pytest.raises(ConfigurationError, match=r"expected a known setting, got 'sedes' \(nearest known: 'seeds'\)"):
+        Grid.of({"name": "g", "sedes": [0], "models": [{"kind": "K"}]})
+
+
+def test_a_mark_of_an_editor_is_no_part_of_a_file(tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_bytes(b"\xef\xbb\xbfx = 1\n")
+    assert read_toml(tmp_path / "a.toml") == {"x": 1}
+
+
+@pytest.mark.parametrize("text", ["x = " + "9" * 5000, "x = " + "[" * 5000])
+def test_what_toml_cannot_hold_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.toml").write_text(text)
+    with pytest.raises(ConfigurationError, match="expected TOML, got"):
+        read_toml(tmp_path / "a.toml")

@@ -1,0 +1,239 @@
+import math
+from typing import Literal
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from treefold import Forest, TreeModel
+from treefold.data.generators import build
+from treefold.errors import TrainingError
+from treefold.nn.flat import FlatParameters
+from treefold.training import Examples, Progress, fit
+from treefold.training.build import build_model, facts_of, resolve
+from treefold.training.examples import Score, by_nodes, deal, outputs_of
+from treefold.training.settings import ModelSettings, Task, TrainingSettings
+from treefold.training.trainer import Trainer, _rate_factor
+
+DATA = build.make_listops(120, seed=0)
+
+
+def model_for(examples: Examples, outputs: int = 10, **settings: object) -> TreeModel:
+    torch.manual_seed(0)
+    resolved, labels = resolve(ModelSettings(state_size=4, **settings), facts_of(examples.forest))  # type: ignore[arg-type]
+    return build_model(resolved, labels, examples.task, outputs)
+
+
+def listops() -> Examples:
+    return Examples.of(DATA, "tree")
+
+
+@pytest.mark.parametrize(("name", "reduction"), [("adadelta", "mean"), ("adadelta", "sum"), ("adamw", "mean")])
+def test_the_flat_step_equals_the_step_of_each_tensor(
+    name: Literal["adadelta", "adamw"], reduction: Literal["mean", "sum"]
+) -> None:
+    """The oracle is torch's own optimiser over the separate parameters."""
+    examples = listops()
+    flat_model, plain_model = model_for(examples), model_for(examples)
+    settings = TrainingSettings(optimiser=name, batch_size=10, epochs=2, patience=None, l2=0.01, reduction=reduction)
+    fit(flat_model, examples, settings)
+    optimiser: torch.optim.Optimizer = torch.optim.Adadelta(plain_model.parameters())
+    if name == "adamw":
+        optimiser = torch.optim.AdamW(plain_model.parameters(), lr=3e-3, weight_decay=0)
+    for epoch in range(2):
+        for chosen in deal(examples, np.arange(len(examples)), settings, epoch):
+            optimiser.zero_grad()
+            outputs, target = plain_model(examples.batch(chosen)), examples.target(chosen)
+            loss = nn.functional.cross_entropy(outputs, target, reduction=reduction)
+            penalty = sum(parameter.square().sum() for parameter in plain_model.parameters())
+            torch.autograd.backward(loss + 0.01 * penalty)
+            optimiser.step()
+    for one, other in zip(flat_model.parameters(), plain_model.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
+
+
+class Notes:
+    def __init__(self) -> None:
+        self.progress: list[Progress] = []
+        self.metrics: list[dict[str, object]] = []
+
+    def batch(self, progress: Progress) -> None:
+        self.progress.append(progress)
+
+    def epoch(self, metrics: dict[str, object]) -> None:
+        self.metrics.append(metrics)
+
+
+def test_progress_counts_batches_and_ends_with_the_figures_of_the_epoch() -> None:
+    notes = Notes()
+    fit(model_for(listops()), listops(), TrainingSettings(batch_size=50, epochs=2), reporter=notes)
+    assert [(p.epoch, p.batch, p.batches, p.seen) for p in notes.progress] == [
+        (epoch, batch, 3, seen) for epoch in (1, 2) for batch, seen in ((1, 50), (2, 100), (3, 120))
+    ]
+    for last, metrics in zip(notes.progress[2::3], notes.metrics, strict=True):
+        assert (last.loss, last.accuracy) == (metrics["loss"], metrics["accuracy"])
+        assert float(str(metrics["seconds"])) > 0 and float(str(metrics["processor_seconds"])) > 0
+
+
+def test_numbers_have_no_accuracy() -> None:
+    notes = Notes()
+    examples = Examples(Forest(["(f a)", "b"]), np.array([[1.0], [0.0]]), "regression")
+    fit(model_for(examples, 1), examples, TrainingSettings(epochs=1), reporter=notes)
+    assert [p.accuracy for p in notes.progress] == [None]
+
+
+def test_of_epochs_with_equal_score_the_one_of_lower_loss_is_kept() -> None:
+    """One tree held out is right or wrong; once right, later epochs are more certain of it."""
+    examples = Examples(Forest(["(f a b)", "(f b a)"] * 8), np.array([0, 1] * 8), "tree")
+    result = fit(
+        model_for(examples, 2), examples, TrainingSettings(epochs=12), train=np.arange(15), validation=np.array([15])
+    )
+    right = [m for m in result.history if m["validation_score"] == result.best_score]
+    assert len(right) > 1
+    assert result.best_epoch == min(right, key=lambda m: m["validation_loss"])["epoch"]
+
+
+@pytest.mark.parametrize("frozen", ["encoder", "biases", "all but the biases", "head"])
+def test_a_model_with_frozen_parts_learns_the_same_in_both_ways(frozen: str) -> None:
+    """Between the epochs it is evaluated, which must not move its weights away from those that are trained."""
+    examples = listops()
+
+    def trained(backend: Literal["torch", "fused"]) -> tuple[list[float], TreeModel]:
+        model, notes = model_for(examples), Notes()
+        model.encoder.backend = backend
+        for name, parameter in model.named_parameters():
+            chosen = "biases" in name if "biases" in frozen else name.startswith(frozen)
+            parameter.requires_grad_(chosen if frozen.startswith("all but") else not chosen)
+        numbers = np.arange(len(examples))
+        settings = TrainingSettings(batch_size=10, epochs=3, patience=None)
+        fit(model, examples, settings, train=numbers[:80], validation=numbers[80:], reporter=notes)
+        return [float(str(metrics["loss"])) for metrics in notes.metrics], model
+
+    (fused, model), (expected, _) = trained("fused"), trained("torch")
+    assert fused == pytest.approx(expected, rel=1e-5)
+    assert fused[2] < fused[1] < fused[0]
+    for one, start in zip(model.parameters(), model_for(examples).parameters(), strict=True):
+        assert one.requires_grad or torch.equal(one, start)
+
+
+def test_training_repeats_for_a_seed_and_differs_for_another() -> None:
+    def weights(seed: int) -> list[torch.Tensor]:
+        model = model_for(listops(), dropout=0.2)
+        torch.manual_seed(seed)
+        fit(model, listops(), TrainingSettings(epochs=1, seed=seed))
+        return [parameter.detach().clone() for parameter in model.parameters()]
+
+    assert all(torch.equal(a, b) for a, b in zip(weights(1), weights(1), strict=True))
+    assert not all(torch.equal(a, b) for a, b in zip(weights(1), weights(2), strict=True))
+
+
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=40), st.integers(1, 50))
+def test_batches_by_nodes_stay_below_the_budget_and_leave_nothing_out(sizes: list[int], budget: int) -> None:
+    runs = list(by_nodes(np.arange(len(sizes)), np.array(sizes), budget))
+    assert np.concatenate(runs).tolist() == list(range(len(sizes)))
+    assert all(sum(sizes[index] for index in run) <= budget or len(run) == 1 for run in runs)
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"bucketed": True}, {"batch_nodes": 200}, {"batch_nodes": 200, "bucketed": True}]
+)
+def test_every_epoch_deals_all_examples_once_in_another_order(settings: dict[str, object]) -> None:
+    examples, numbers = listops(), np.arange(100)
+    training = TrainingSettings.of({"batch_size": 7, **settings})
+    first, again, other = (deal(examples, numbers, training, epoch) for epoch in (0, 0, 1))
+    for batches in (first, other):
+        assert sorted(np.concatenate(batches).tolist()) == list(range(100))
+    assert (
+        [batch.tolist() for batch in first]
+        == [batch.tolist() for batch in again]
+        != [batch.tolist() for batch in other]
+    )
+    if settings.get("bucketed"):
+        spread = np.mean([np.ptp(examples.sizes(batch)) for batch in first])
+        assert spread < np.mean(
+            [np.ptp(examples.sizes(batch)) for batch in deal(examples, numbers, TrainingSettings(batch_size=7), 0)]
+        )
+
+
+def test_early_stopping_restores_the_best_weights() -> None:
+    examples = listops()
+    model = model_for(examples)
+    validation = np.arange(80, 120)
+    result = fit(model, examples, TrainingSettings(epochs=40, patience=2), train=np.arange(80), validation=validation)
+    scores = [line["validation_score"] for line in result.history]
+    assert result.best_score == max(scores) and scores.index(max(scores)) + 1 == result.best_epoch
+    assert result.epochs == min(40, result.best_epoch + 2)
+    assert Score.of(model, examples, validation).score == result.best_score
+
+
+def test_metrics_are_over_the_whole_set_and_not_averages_of_batches() -> None:
+    examples = listops()
+    model = model_for(examples)
+    numbers = np.arange(120)
+    logits = torch.cat([model(examples.batch(np.array([number]))).detach() for number in numbers])
+    target = torch.from_numpy(DATA.targets)
+    measured = Score.of(model, examples, numbers)
+    assert measured.score == pytest.approx(float((logits.argmax(1) == target).double().mean()))
+    assert measured.loss == pytest.approx(float(nn.functional.cross_entropy(logits, target)), rel=1e-5)
+    torch.testing.assert_close(outputs_of(model, examples, numbers), logits, rtol=1e-4, atol=1e-5)
+
+
+def test_a_loss_that_is_not_finite_stops_with_its_place_and_a_hint() -> None:
+    examples = listops()
+    model = model_for(examples)
+    with torch.no_grad():
+        next(iter(model.head.parameters())).fill_(float("nan"))
+    with pytest.raises(
+        TrainingError, match="epoch 1, batch 1: expected a finite loss, got nan; lower learning_rate, or set clip=1"
+    ):
+        fit(model, examples, TrainingSettings(epochs=1))
+
+
+@pytest.mark.parametrize("task", ["node", "regression"])
+def test_nodes_and_numbers_are_learned_too(task: Task) -> None:
+    examples = Examples.of(DATA, task)
+    model = model_for(examples, outputs=10 if task == "node" else 1)
+    before = Score.of(model, examples, np.arange(120)).loss
+    fit(
+        model,
+        examples,
+        TrainingSettings(epochs=8, optimiser="adamw", learning_rate=0.01, clip=1.0, schedule="cosine", warmup=0.1),
+    )
+    assert Score.of(model, examples, np.arange(120)).loss < 0.8 * before
+
+
+def test_weights_scale_what_an_example_counts() -> None:
+    forest = Forest(["(f a)", "(f b)"])
+    one = Examples(forest, np.array([0, 1]), "tree", weights=np.array([1.0, 0.0]))
+    outputs = torch.tensor([[1.0, 2.0], [3.0, -1.0]])
+    expected = nn.functional.cross_entropy(outputs[:1], torch.tensor([0])) / 2
+    assert float(one.loss(outputs, np.array([0, 1]))) == pytest.approx(float(expected))
+    weighted = Examples(forest, np.array([0, 1]), "tree", class_weights=np.array([2.0, 0.0]))
+    assert float(weighted.loss(outputs, np.array([0, 1]))) == pytest.approx(2 * float(expected))
+
+
+def test_unknown_labels_take_no_part() -> None:
+    examples = Examples(Forest(["a", "b", "c"]), np.array([0, -1, 1]), "tree")
+    assert examples.known(np.arange(3)).tolist() == [0, 2]
+    with pytest.raises(TrainingError, match="at least one example with a known label, got none"):
+        Trainer(model_for(examples, 2), examples, np.array([1]), np.zeros(0, np.int64), TrainingSettings())
+
+
+def test_the_rate_warms_up_in_a_line_and_falls_along_a_cosine_to_zero() -> None:
+    settings = TrainingSettings(schedule="cosine", warmup=0.1)
+    factors = [_rate_factor(settings, step, 100) for step in range(100)]
+    assert factors[:10] == pytest.approx([0.1 * (step + 1) for step in range(10)])
+    assert factors[10] == pytest.approx(1) and factors[55] == pytest.approx(0.5) and factors[99] < 0.001
+    assert all(math.isclose(_rate_factor(TrainingSettings(), step, 100), 1) for step in range(100))
+
+
+def test_flat_parameters_share_memory_with_the_model() -> None:
+    model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1))
+    flat = FlatParameters(model)
+    model(torch.ones(1, 2)).sum().backward()
+    assert torch.equal(flat.gradient, torch.cat([p.grad.reshape(-1) for p in model.parameters() if p.grad is not None]))
+    flat.values.data.fill_(2.0)
+    assert all(bool((p == 2).all()) for p in model.parameters())
