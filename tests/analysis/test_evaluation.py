@@ -7,7 +7,8 @@ import torch
 from sklearn import metrics  # type: ignore[import-untyped]
 
 from tests import runs
-from treefold import Forest, Tree, evaluation
+from treefold import Forest, Tree
+from treefold.analysis import evaluation
 from treefold.analysis.evaluation import Evaluation, Group, confusion_matrix, evaluate, macro_f1, r_squared
 from treefold.data.dataset import Dataset
 from treefold.errors import ConfigurationError, TreeError, VocabularyError
