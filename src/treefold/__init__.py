@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from treefold.nn.cells import LeafLSTM, LeafRNN, PerLabel, TreeLSTM, TreeRNN
     from treefold.nn.encoder import TreeEncoder
     from treefold.nn.labels import Embedding, Numeric, OneHot, Thermometer
-    from treefold.nn.models import Classifier, PairClassifier, Regressor, TreeModel, compress
+    from treefold.nn.compress import compress
+    from treefold.nn.heads import Classifier, PairClassifier, Regressor
+    from treefold.nn.model import TreeModel
     from treefold.trees.batch import Batch
     from treefold.trees.forest import Forest
     from treefold.trees.tree import Tree
@@ -52,11 +54,11 @@ _HOMES = {
     "Numeric": "treefold.nn.labels",
     "OneHot": "treefold.nn.labels",
     "Thermometer": "treefold.nn.labels",
-    "Classifier": "treefold.nn.models",
-    "PairClassifier": "treefold.nn.models",
-    "Regressor": "treefold.nn.models",
-    "TreeModel": "treefold.nn.models",
-    "compress": "treefold.nn.models",
+    "Classifier": "treefold.nn.heads",
+    "PairClassifier": "treefold.nn.heads",
+    "Regressor": "treefold.nn.heads",
+    "TreeModel": "treefold.nn.model",
+    "compress": "treefold.nn.compress",
     "Tree": "treefold.trees.tree",
     "Vocabulary": "treefold.trees.vocabulary",
 }

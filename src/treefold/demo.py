@@ -18,7 +18,8 @@ from treefold.data.dataset import Dataset
 from treefold.data.generators import build, listops
 from treefold.errors import TreefoldError, require_positive
 from treefold.files import atomic_file, atomic_folder
-from treefold.nn.models import Classifier, TreeModel
+from treefold.nn.heads import Classifier
+from treefold.nn.model import TreeModel
 from treefold.paper import counted_parameters
 from treefold.training import Examples, Progress, Result, fit
 from treefold.training.build import build_model, facts_of, resolve

@@ -27,10 +27,11 @@ from treefold import (
     TreeRNN,
 )
 from treefold.errors import ConfigurationError
-from treefold.kernels import is_worth_it
+from treefold.kernels import compile as compiling
+from treefold.kernels.compile import cache_folder
 from treefold.nn.aggregators import AGGREGATORS, Sum, Tucker
 from treefold.nn.cells import Cell
-from treefold.nn.models import compress
+from treefold.nn.compress import compress
 
 STATE, ARITY, RANK = 3, 4, 2
 LEAVES, OPERATORS = ["a", "b", "c", "d", "e"], ["f", "g"]
@@ -294,20 +295,24 @@ def test_both_directions_take_the_fused_way_up_where_they_may() -> None:
 
 
 def test_compiling_is_announced(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("treefold.kernels.dispatch._ready", set())
+    monkeypatch.setattr(compiling, "_ready", set())
+    monkeypatch.setattr(compiling, "is_on_disk", lambda *_: False)
+    monkeypatch.setattr(compiling, "_start_helper", lambda *_: None)
     with caplog.at_level(logging.INFO, logger="treefold"):
         make_encoder("rnn", "none", "sum", False)(Forest(["(f a)"]).batch())
-    assert "compiling fused kernels for the forward pass in float32" in caplog.text
+    assert "kernels in float32 (once; they are kept in" in caplog.text and str(cache_folder()) in caplog.text
 
 
 def test_large_matrices_on_many_nodes_go_to_torch() -> None:
-    nodes = Forest(EVERYTHING).node_count
-    small = TreeRNN(Tucker(state_size=20, arity=5, rank=3))
-    large = TreeRNN("sum", state_size=1500, arity=2)
-    assert is_worth_it(small, 1, nodes) and not is_worth_it(large, 1, nodes)
+    forest = Forest(EVERYTHING)
+    small = TreeEncoder(TreeRNN(Tucker(state_size=20, arity=5, rank=3)))
+    large = TreeEncoder(TreeRNN("sum", state_size=1500, arity=5))
+    with torch.no_grad():
+        assert len(small(forest).passes[0].blocks) == 1  # one block of all distinct subtrees
+        assert len(large(forest).passes[0].blocks) == 4  # a block for each level
 
 
-def test_what_stands_ready_for_inference_is_changed_saved_and_copied_like_any_model() -> None:
+def test_a_model_is_changed_saved_and_copied_after_inference_like_any_other() -> None:
     forest = Forest(["(f a (f b a))", "(f b)"])
     encoder = TreeEncoder(TreeLSTM("tucker", state_size=8, arity=2, rank=3, label_size=3), OneHot("fab")).eval()
     small = len(pickle.dumps(encoder))

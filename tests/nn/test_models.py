@@ -19,7 +19,7 @@ from treefold import (
     compress,
 )
 from treefold.errors import ConfigurationError, TreeError
-from treefold.nn.models import NodeClassifier
+from treefold.nn.heads import NodeHead
 
 LABELS = ["a", "b", "f"]
 FOREST = Forest(["(f a b)", "b", "(f (f a) _)", "a"])

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from treefold.errors import ConfigurationError, require_positive
 from treefold.nn.encoder import Encoding, Memories
-from treefold.nn.models import TreeModel
+from treefold.nn.model import TreeModel
 from treefold.training.examples import Examples, outputs_of
 from treefold.training.saving import SavedModel
 from treefold.trees.forest import Forest

@@ -13,7 +13,8 @@ from treefold.data.generators import listops, lrt
 from treefold.nn.cells import LeafLSTM, PerLabel, TreeLSTM
 from treefold.nn.encoder import TreeEncoder
 from treefold.nn.labels import LabelEncoder, Numeric, OneHot, Thermometer
-from treefold.nn.models import Classifier, PairClassifier, TreeModel
+from treefold.nn.heads import Classifier, PairClassifier
+from treefold.nn.model import TreeModel
 from treefold.training.examples import Examples
 from treefold.trees.forest import Forest
 from treefold.trees.tree import Tree

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from treefold.bench.options import MissingPackageError
-from treefold.nn.models import Classifier
+from treefold.nn.heads import Classifier
 from treefold.training.examples import Examples
 
 # Axes:  N nodes of the batch · E edges · B trees · K classes

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from treefold.bench.clock import Clock, Way, in_pieces
 from treefold.errors import ConfigurationError
 from treefold.kernels import kernels_first
-from treefold.nn.models import TreeModel
+from treefold.nn.model import TreeModel
 from treefold.training.examples import Examples, deal, outputs_of
 from treefold.training.settings import TrainingSettings
 from treefold.training.trainer import Silent, Trainer

@@ -31,7 +31,7 @@ from treefold.data.readers import READERS, Record
 from treefold.errors import ConfigurationError, FileError, ReadError, require_choice
 from treefold.files import atomic_file, atomic_folder, require_replaceable
 from treefold.nn.aggregators import AGGREGATORS, Aggregator
-from treefold.nn.models import compress as compress_model
+from treefold.nn.compress import compress as compress_model
 from treefold.training.saving import CONFIG, SavedModel, load_model
 from treefold.trees.tree import Tree
 

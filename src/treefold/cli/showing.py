@@ -16,7 +16,7 @@ from treefold.errors import ModelFileError
 from treefold.nn.aggregators import Aggregator
 from treefold.nn.cells import Cell, PerLabel
 from treefold.nn.encoder import TreeEncoder
-from treefold.nn.models import NodeClassifier
+from treefold.nn.heads import NodeHead
 from treefold.training.run import METRICS
 from treefold.training.saving import SavedModel
 from treefold.trees.tree import Tree

@@ -19,7 +19,7 @@ from treefold.estimators.inputs import forest_of, unknown_label, unknown_labels
 from treefold.estimators.targets import Floats, Ints, hold_out
 from treefold.estimators.unseen import tolerant
 from treefold.kernels.threads import threads
-from treefold.nn.models import TreeModel
+from treefold.nn.model import TreeModel
 from treefold.training.build import build_model, facts_of, resolve
 from treefold.training.examples import Examples, outputs_of
 from treefold.training.saving import SavedModel

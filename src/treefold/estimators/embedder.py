@@ -13,7 +13,8 @@ from treefold.estimators.base import TreeEstimator
 from treefold.estimators.supervised import standard
 from treefold.estimators.targets import Floats, as_class_weights, as_classes, as_numbers, as_weights
 from treefold.nn.encoder import Encoding
-from treefold.nn.models import Head, TreeModel
+from treefold.nn.heads import Head
+from treefold.nn.model import TreeModel
 from treefold.training.examples import Examples
 from treefold.trees.forest import Forest
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from treefold.nn.cells import Cell, LeafLSTM, LeafRNN, PerLabel
 from treefold.nn.encoder import TreeEncoder
 from treefold.nn.labels import LabelEncoder
-from treefold.nn.models import TreeModel
+from treefold.nn.model import TreeModel
 from treefold.trees.vocabulary import Vocabulary
 
 # Axes:  N nodes · L child slots · S memory size · M label size

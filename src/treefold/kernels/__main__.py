@@ -9,8 +9,9 @@ import torch
 from treefold.nn.cells import TreeLSTM
 from treefold.nn.encoder import TreeEncoder
 from treefold.nn.flat import FlatParameters
+from treefold.nn.heads import Classifier, PairClassifier
 from treefold.nn.labels import OneHot
-from treefold.nn.models import Classifier, PairClassifier, TreeModel
+from treefold.nn.model import TreeModel
 from treefold.trees.forest import Forest
 
 

@@ -1,39 +1,123 @@
-"""Where each parameter of a cell stands in the one flat array that the kernels read, and the tables that say so."""
+"""Where each parameter of a cell is in the flat array that the kernels read, and the tables that say so.
+
+Aggregators and cells describe themselves with a `FormKernel` and a `CellKernel`, and put their parameters into a `Layout`.
+"""
 
 import functools
 import itertools
 import math
-from dataclasses import dataclass, field
-from typing import Any, final
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, final
 
 import numpy as np
 import torch
+from numba import carray  # type: ignore[attr-defined]
+from numba.core.types import CPointer
+from numba.extending import intrinsic
 from torch import Tensor, nn
 
-from treefold.kernels import tables
-from treefold.kernels.compiled import collect
-from treefold.kernels.numbering import in_rows, multiset_tables
-from treefold.kernels.tables import Floats, Ints, Tables, Weights
-from treefold.nn.aggregators import Aggregator, Canonical, Full, Sum, TensorTrain, Tucker
-from treefold.nn.cells import Cell, LeafLSTM, LeafRNN, PerLabel, TreeLSTM, TreeRNN
-from treefold.nn.flat import Arrangement
+from treefold.kernels.compile import address_of, entry_point, precompile
+from treefold.kernels.fold import fold_backward, fold_forward
+from treefold.kernels.plan import make_plan
+from treefold.kernels.records import (
+    BY_NOTHING,
+    CELL,
+    OPERATOR,
+    ORDER,
+    SIGMOID,
+    SLOT,
+    TANH,
+    Ints,
+    Tables,
+    Terms,
+    Vector,
+    Weights,
+)
 
-# Axes:  L child slots · C state size · R rank · M label size · G gates: one, or three side by side
-FORMS: dict[type[Aggregator], int] = {
-    Sum: tables.SUM,
-    Canonical: tables.CANONICAL,
-    TensorTrain: tables.TRAIN,
-    Full: tables.FULL,
-    Tucker: tables.TUCKER,
-}
+# Axes:  L child slots · C state size · R rank · M label size · G gates
 NUMPY_TYPES: dict[torch.dtype, Any] = {torch.float32: np.dtype(np.float32), torch.float64: np.dtype(np.float64)}
-_ACTIVATIONS = {"tanh": tables.TANH, "sigmoid": tables.SIGMOID}
+_ACTIVATIONS = {"tanh": TANH, "sigmoid": SIGMOID}
+Kernel = Callable[..., None]
+
+
+@final
+@dataclass(frozen=True)
+class FormKernel:
+    """The kernel of an aggregator: how large its parts are, for one gate, and its compiled functions.
+
+    A form takes a linear image of each child and of the label, reduces them to one vector, and multiplies that by an output
+    matrix. The passes do the linear maps; a form's functions do the reduction, for all gates:
+
+    - ``forward(weights, plan, states, labels, start, stop, group, out)`` writes ``out[unit]`` for units of a group,
+    - ``backward(weights, plan, states, labels, gradients, start, stop, group, delta)`` adds the gradients of its inputs for
+      ``delta[unit]``, and those of its own weights unless ``weights`` does,
+    - ``weights(weights, plan, states, labels, gradients, members, group)`` adds those of all units of a group at once,
+    - ``plan(tables, groups, index, core_rows, longest)`` fills in the fields of a group, if it needs any,
+    - ``prepare(weights, plan, states, group)`` and ``finish(weights, plan, gradients, group)`` frame the passes.
+    """
+
+    forward: Kernel
+    backward: Kernel
+    weights: Kernel | None = None
+    plan: Kernel | None = None
+    prepare: Kernel | None = None
+    finish: Kernel | None = None
+    grouping: int = BY_NOTHING
+    images: int = 0
+    """Linear images of a child."""
+    first_images: int | None = None
+    """Those of the first child, if they are not as many."""
+    label_images: int = 0
+    core: int = 0
+    """Numbers that belong to no input: a tensor, a bias."""
+    has_output: bool = False
+    has_orders: bool = False
+    """Whether it needs the tables of multisets of coordinates."""
+
+
+@final
+@dataclass(frozen=True)
+class CellKernel:
+    """The kernel of a cell: its number of aggregators, the numbers that it keeps, in state sizes, and its compiled functions.
+
+    - ``forward(weights, plan, states, start, stop, operator)`` turns pre-activations ``states.gates`` into ``states.memory``,
+    - ``backward(weights, plan, states, gradients, start, stop, operator)`` goes back,
+    - ``edges_forward(weights, plan, states, start, stop, slot)``, ``edges_backward(…)`` and ``edges_weights(weights, plan, states,
+      gradients, edges, slot)`` take the images of children, unless they are linear maps of the children's states.
+    """
+
+    forward: Kernel
+    backward: Kernel
+    edges_forward: Kernel | None = None
+    edges_backward: Kernel | None = None
+    edges_weights: Kernel | None = None
+    gates: int = 1
+    unit_cache: int = 0
+    child_cache: int = 0
+    edge_cache: int = 0
+
+
+class Form(Protocol):
+    """An aggregator, as a layout sees it."""
+
+    state_size: int
+    arity: int
+    rank: int
+    label_size: int | None
+    shared: bool
+
+    def kernel(self) -> FormKernel | None:
+        """Return the kernel."""
+
+    def lay_out(self, places: "GatePlaces") -> None:
+        """Put the parameters into their places."""
 
 
 @final
 @dataclass(frozen=True)
 class Entry:
-    """The place of one parameter in the flat array, or of ``count`` rows of it from ``first``: sizes and strides of a view."""
+    """The place of one parameter in the flat array, or of some rows of it from ``first``: sizes and strides of a view."""
 
     module: nn.Module
     name: str
@@ -47,354 +131,407 @@ class Entry:
         return flat.as_strided(self.sizes, self.strides, self.offset)
 
 
-@final
-@dataclass
-class Layout:
-    """The places of all parameters of a cell, made once for a cell; `pack` copies them together."""
+class FlatLayout:
+    """The places of parameters in one flat array."""
 
-    gates: int
-    state_size: int
-    size: int = 0
-    entries: list[Entry] = field(default_factory=list)
-    ones: list[tuple[int, int]] = field(default_factory=list)
-    operators: list[list[int]] = field(default_factory=list)
-    sets: list[list[int]] = field(default_factory=list)
-    orders: list[Ints] = field(default_factory=list)
-    terms: list[Ints] = field(default_factory=list)
-    padded: list[Ints] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.size = 0
+        self.entries: list[Entry] = []
+        self.ones: list[tuple[int, int]] = []
 
-    def __post_init__(self) -> None:
-        self.is_split = False
-        self._standing: tuple[list[int], Weights] | None = None
-        self.tables = Tables(0, 0, *[np.zeros((0, 0), np.int64)] * 5)
+    def take(self, size: int) -> int:
+        """Reserve so many numbers; return where they start."""
+        self.size += size
+        return self.size - size
+
+    def add(self, module: nn.Module, name: str, offset: int, strides: tuple[int, ...] | None = None) -> None:
+        """Put a whole parameter somewhere."""
+        sizes, contiguous = _contiguous(getattr(module, name))
+        self.entries.append(Entry(module, name, offset, sizes, contiguous if strides is None else strides))
 
     @property
     def parameters(self) -> list[Tensor]:
         """The parameters, each once, in the order of the entries."""
-        # By the dictionary, which is several times faster than `getattr`, unless a parametrisation stands in between.
+        # The dictionary is several times faster than `getattr`, which finds what parametrisations compute.
         return [
             getattr(entry.module, entry.name) if (found := entry.module._parameters.get(entry.name)) is None else found
             for entry in self.entries
             if not entry.first
         ]
 
-    @functools.cached_property
-    def rank(self) -> int:
-        """The greatest rank of those forms that have an output matrix, 0 without any."""
-        outer = (tables.SUM, tables.FULL)
-        return max((row[tables.RANK] for row in self.operators if row[tables.FORM] not in outer), default=0)
+    @property
+    def fits(self) -> bool:
+        """Whether the parameters have the shapes that they had when they were laid out."""
+        if self.is_split:
+            return True
+        return all(each.shape == entry.sizes for each, entry in zip(self.parameters, self.entries, strict=True))
 
     @functools.cached_property
-    def width(self) -> int:
-        """The greatest number of linear images of one child."""
-        return max((row[tables.WIDTH] for row in self.sets), default=0)
+    def is_split(self) -> bool:
+        """Whether a parameter is in several places."""
+        return any(entry.first for entry in self.entries)
 
-    @functools.cached_property
-    def label_width(self) -> int:
-        """The greatest number of linear images of one label."""
-        return max(row[tables.LABEL_WIDTH] for row in self.operators)
-
-    @functools.cached_property
-    def widths(self) -> Ints:
-        """The sizes that the states of a pass have, in the order that `tables` names."""
-        return np.array([self.width, self.label_width, self.rank])
-
-    @functools.cached_property
-    def largest(self) -> int:
-        """The entries of the largest matrix that a node goes through; of cores a share, since few nodes have L children."""
-        slots = [(self.state_size + 1) * row[tables.WIDTH] for row in self.sets]
-        return max([*slots, *(row[tables.CORE_SIZE] // max(1, row[tables.ARITY]) for row in self.operators)])
-
-    def pack(self, parameters: list[Tensor]) -> Weights:
-        """Copy the parameters into one flat array."""
-        whole = [each if each.is_contiguous() else each.contiguous() for each in parameters]
-        values = self.empty(NUMPY_TYPES[parameters[0].dtype])
-        collect(np.array([each.data_ptr() for each in whole]), self.copies, values)
-        return Weights(values, *self.tables)
-
-    @functools.cached_property
-    def copies(self) -> Ints:
-        """What `pack` copies, as `collect` takes it."""
-        sizes = np.array([each.numel() for each in self.parameters])
-        starts = np.cumsum(sizes) - sizes
-        numbered = [
-            torch.arange(start, start + each.numel()).view(each.shape)
-            for start, each in zip(starts.tolist(), self.parameters, strict=True)
-        ]
-        source = torch.full((self.size,), -2)  # no parameter
-        for entry, piece in zip(self.entries, self._pieces(numbered), strict=True):
-            entry.view(source).copy_(piece)
-        places = source.numpy()
-        owner = np.searchsorted(starts, places, side="right") - 1
-        # A run ends where the next number is not the next one of the same parameter.
-        firsts = np.flatnonzero((np.diff(places, prepend=-3) != 1) | (np.diff(owner, prepend=-2) != 0))
-        lengths, owner, places = np.diff(firsts, append=len(places)), owner[firsts], places[firsts]
-        runs = np.stack([owner, places - starts[owner], firsts, lengths], 1)[places >= 0]
-        return in_rows(runs.tolist())
-
-    def arrangement(self) -> Arrangement | None:
-        """Say how the parameters can stand in one tensor that is the flat array, so that nothing is copied."""
-        tensors = self.parameters
-        parameters = [each for each in tensors if isinstance(each, nn.Parameter)]
-        if self.is_split or len({id(each) for each in parameters}) < len(tensors):
-            return None
-        with torch.inference_mode(False):
-            background = torch.from_numpy(self.empty(NUMPY_TYPES[parameters[0].dtype]))
-        places = [(entry.sizes, entry.strides, entry.offset) for entry in self.entries]
-        return Arrangement(self, background, [(each, *place) for each, place in zip(parameters, places, strict=True)])
-
-    def standing(self, parameters: list[Tensor]) -> Weights | None:
-        """Return the weights where the parameters stand as the kernels read them; move them there first, where that can be.
-
-        From then on they are views of one array, so that nothing is copied to use them, and whoever changes one changes the
-        array. Memory that is shared with other processes is left alone.
-        """
-        pointers = [each.data_ptr() for each in parameters]
-        if self._standing is None or self._standing[0] != pointers:
-            arrangement = self.arrangement()
-            shared = any(each.is_shared() for each in parameters)  # type: ignore[no-untyped-call]
-            if arrangement is None or shared:
-                return None
-            flat = arrangement.background
-            with torch.inference_mode(False):  # else parameters that answered once could not be trained any more
-                for parameter, sizes, strides, offset in arrangement.views:
-                    parameter.data = flat.as_strided(sizes, strides, offset).copy_(parameter.data)
-            self._standing = [each.data_ptr() for each in parameters], Weights(flat.numpy(), *self.tables)
-        return self._standing[1]
-
-    def empty(self, dtype: "np.dtype[Any]") -> Floats:
+    def empty(self, dtype: "np.dtype[Any]") -> Vector:
         """Return a flat array with nothing but the constants in it."""
         flat = np.zeros(self.size, dtype)
         for start, count in self.ones:
             flat[start : start + count] = 1
         return flat
 
+    def pack(self, parameters: Sequence[Tensor]) -> Vector:
+        """Copy the parameters into one flat array."""
+        whole = [each if each.is_contiguous() else each.contiguous() for each in parameters]
+        values = self.empty(NUMPY_TYPES[parameters[0].dtype])
+        collect(np.array([each.data_ptr() for each in whole]), self._copies, values)
+        return values
+
     def gradients(self, flat: Tensor) -> list[Tensor]:
-        """Return the gradient of each parameter, views of the flat one where they can be."""
+        """Return the gradient of each parameter, as views of the flat one if possible."""
         views = [entry.view(flat) for entry in self.entries]
         if not self.is_split:
             return views
+        return [piece[0] if len(piece) == 1 else torch.cat(piece) for piece in self._by_parameter(views)]
+
+    def _by_parameter(self, views: list[Tensor]) -> Iterator[list[Tensor]]:
         starts = [index for index, entry in enumerate(self.entries) if not entry.first]
-        pieces = [views[start:stop] for start, stop in itertools.pairwise([*starts, len(views)])]
-        return [piece[0] if len(piece) == 1 else torch.cat(piece) for piece in pieces]
+        return (views[start:stop] for start, stop in itertools.pairwise([*starts, len(views)]))
 
-    def _pieces(self, parameters: list[Tensor]) -> list[Tensor]:
-        """Return the rows of the parameters that the entries are about."""
-        whole = [parameter.detach() for parameter in parameters]
-        if not self.is_split:
-            return whole
-        place = -1
-        result: list[Tensor] = []
-        for entry in self.entries:
-            place += not entry.first
-            result.append(whole[place][entry.first : entry.first + entry.sizes[0]])
-        return result
+    @functools.cached_property
+    def _copies(self) -> Terms:
+        """The copies that `pack` makes, as `collect` takes them."""
+        parameters = self.parameters
+        sizes = np.array([each.numel() for each in parameters])
+        starts = np.cumsum(sizes) - sizes
+        source = torch.full((self.size,), -2)  # no parameter
+        pieces = self._by_parameter([entry.view(source) for entry in self.entries])
+        for start, parameter, views in zip(starts.tolist(), parameters, pieces, strict=True):
+            numbers = torch.arange(start, start + parameter.numel()).view(parameter.shape)
+            for view, part in zip(
+                views,
+                torch.split(numbers, [len(each) for each in views]) if parameter.dim() else [numbers],
+                strict=True,
+            ):
+                view.copy_(part)
+        places = source.numpy()
+        owner = np.searchsorted(starts, places, side="right") - 1
+        # A run ends if the next number is not the next one of the same parameter.
+        firsts = np.flatnonzero((np.diff(places, prepend=-3) != 1) | (np.diff(owner, prepend=-2) != 0))
+        lengths, owner, places = np.diff(firsts, append=len(places)), owner[firsts], places[firsts]
+        runs = np.stack([owner, places - starts[owner], firsts, lengths], 1)[places >= 0]
+        return in_rows(runs.tolist())
 
-    def finish(self) -> None:
-        """Turn the rows that were gathered into tables."""
-        self.is_split = any(entry.first for entry in self.entries)
-        none = np.zeros((0, 4), np.int64)
-        self.tables = Tables(
-            self.gates,
-            self.state_size,
-            np.array(self.operators, np.int64),
-            np.array(self.sets, np.int64).reshape(-1, 3),
-            np.concatenate([none, *self.orders]),
-            np.concatenate([none[:, :3], *self.terms]),
-            np.concatenate([none[:, 0], *self.padded]),
+
+@final
+class CellLayout(FlatLayout):
+    """The places of all parameters of a cell, made once for a cell, and their tables."""
+
+    def __init__(self, state_size: int, memory_size: int, kernel: CellKernel) -> None:
+        super().__init__()
+        self.state_size, self.memory_size, self.kernel = state_size, memory_size, kernel
+        self.forms: list[FormKernel] = []
+        self.operators: list[dict[str, int]] = []
+        self.slots: list[dict[str, int]] = []
+        self._multisets: list[tuple[Any, Terms, Ints]] = []
+        self._tables: dict[tuple[Any, bool], Tables] = {}
+
+    def add_cell(
+        self,
+        aggregators: Sequence[Form],
+        activation: str,
+        child_gates: nn.Module | None = None,
+        *,
+        gates_come_first: bool = False,
+    ) -> None:
+        """Add a cell with one aggregator for each gate, all of one form and size, and gates of its children, if it has them.
+
+        The gates of a child follow its images in one matrix. If they come first, they scale the children before the images are
+        taken, and have a matrix of their own.
+        """
+        pattern, gates, size = aggregators[0], self.kernel.gates, self.state_size
+        form = pattern.kernel()
+        assert form is not None
+        extra = 0 if child_gates is None else size
+        row = self._add_operator(form, activation)
+        row |= {"shared": int(pattern.shared), "rank": pattern.rank or size, "arity": pattern.arity}
+        for slot in range(1 if pattern.shared else pattern.arity):
+            part = gates * (form.images if slot or form.first_images is None else form.first_images)
+            width = part if gates_come_first else part + extra
+            place = {"start": self.take((size + 1) * width), "width": width, "part": part}
+            place["operator"] = len(self.operators) - 1
+            place["gate_start"] = self.take((size + 1) * size) if gates_come_first else -1
+            self.slots.append(place)
+        if pattern.label_size:
+            part = gates * form.label_images
+            row |= {"label_size": pattern.label_size, "label_part": part, "label_width": part + extra}
+            row["label_start"] = self.take((pattern.label_size + 1) * row["label_width"])
+        row["core"] = self.take(gates * form.core)
+        if form.has_output:
+            row["output"] = self.take(gates * (row["rank"] + 1) * size)
+        if form.has_orders:
+            row["first_order"] = self._add_multisets(row["rank"], pattern.arity)
+        for gate, aggregator in enumerate(aggregators):
+            aggregator.lay_out(GatePlaces(self, aggregator, row, form, gate))
+        if child_gates is not None:
+            places = GatePlaces(self, pattern, row, form, gates)
+            places.child_gates(child_gates, come_first=gates_come_first)
+
+    def add_leaf(self, affine: nn.Module, form: FormKernel, activation: str) -> None:
+        """Add the cell of leaves, an affine map ``affine.weights``, ``affine.bias`` of the label: a sum without children."""
+        (size, width), row = affine.weights.shape, self._add_operator(form, activation)
+        row |= {"label_size": size, "label_width": width, "label_part": width, "rank": self.state_size}
+        row["label_start"], row["core"] = self.take((size + 1) * width), self.take(width)
+        self.add(affine, "weights", row["label_start"])
+        self.add(affine, "bias", row["core"])
+
+    def _add_operator(self, form: FormKernel, activation: str) -> dict[str, int]:
+        row = dict.fromkeys(OPERATOR.names, 0)
+        row |= {"first_slot": len(self.slots), "core_size": form.core, "output": -1, "grouping": form.grouping}
+        row |= {"projects": int(form.images > 0), "activation": _ACTIVATIONS[activation]}
+        self.operators.append(row)
+        self.forms.append(form)
+        return row
+
+    def _add_multisets(self, rank: int, arity: int) -> int:
+        """Add the tables of multisets; return the row for no children."""
+        orders, terms, padded = multiset_tables(rank, arity)
+        before = [sum(len(each[part]) for each in self._multisets) for part in range(3)]
+        orders = orders.copy()
+        for name in ("first_term", "last_term"):
+            orders[name] += before[1]
+        orders["first_row"] += before[2]
+        self._multisets.append((orders, terms, padded))
+        return before[0]
+
+    @functools.cached_property
+    def largest(self) -> int:
+        """The entries of the largest matrix that a node goes through; of cores a share, since few nodes have L children."""
+        slots = [(self.state_size + 1) * slot["width"] for slot in self.slots]
+        return max([*slots, *(row["core_size"] // max(1, row["arity"]) for row in self.operators)])
+
+    def functions(self, *, training: bool) -> list[Kernel]:
+        """Return the kernels that this cell needs, without or with gradients; the longest to compile at both ends."""
+        cell, found = self.kernel, [make_plan, fold_forward]
+        for form in self.forms:
+            found += [form.plan, form.prepare, form.forward]
+        found += [cell.edges_forward, cell.forward]
+        if training:
+            for form in self.forms:
+                found += [form.finish, form.weights, form.backward]
+            found += [cell.edges_weights, cell.edges_backward, cell.backward, fold_backward]
+        return list(dict.fromkeys(each for each in found if each is not None))
+
+    def tables(self, dtype: "np.dtype[Any]", *, training: bool, more: Sequence[Kernel] = ()) -> Tables:
+        """Return the tables for numbers of a type; compile or load their kernels, and ``more`` with them, at the first call."""
+        if (dtype, training) not in self._tables:
+            precompile([*self.functions(training=training), *more], dtype)
+            self._tables[dtype, training] = self._made_tables(dtype, training)
+        return self._tables[dtype, training]
+
+    def _made_tables(self, dtype: "np.dtype[Any]", training: bool) -> Tables:
+        def addresses(kernel: FormKernel | CellKernel, names: Sequence[str]) -> dict[str, int]:
+            back = {"backward", "weights", "finish", "edges_backward", "edges_weights"}
+            found = {name: getattr(kernel, name) for name in names if training or name not in back}
+            return {name: 0 if each is None else address_of(each, dtype) for name, each in found.items()}
+
+        size, cell = self.state_size, self.kernel
+        own: dict[str, int] = {name: size * getattr(cell, name) for name in ("unit_cache", "child_cache", "edge_cache")}
+        own |= {"gates": cell.gates} | addresses(
+            cell, ("forward", "backward", "edges_forward", "edges_backward", "edges_weights")
+        )
+        steps = ("plan", "prepare", "forward", "backward", "weights", "finish")
+        operators = [row | addresses(form, steps) for row, form in zip(self.operators, self.forms, strict=True)]
+        orders, terms, padded = zip(
+            (np.zeros(0, ORDER), np.zeros((0, 3), np.int64), np.zeros(0, np.int64)), *self._multisets, strict=True
+        )
+        return Tables(
+            size,
+            self.memory_size,
+            max((slot["width"] for slot in self.slots), default=0),
+            max(row["label_width"] for row in self.operators),
+            max((row["rank"] for row in self.operators if row["output"] >= 0), default=0),
+            records([own], CELL),
+            records(operators, OPERATOR),
+            records(self.slots, SLOT),
+            np.concatenate(orders),
+            np.concatenate(terms),
+            np.concatenate(padded),
         )
 
-    def take(self, size: int) -> int:
-        """Reserve room for this many numbers; return where it starts."""
-        self.size += size
-        return self.size - size
+    def weights(self, values: Vector, *, training: bool = False, more: Sequence[Kernel] = ()) -> Weights:
+        """Return flat values with their tables."""
+        return Weights(values, self.tables(values.dtype, training=training, more=more))
 
 
-def layout_of(cell: Cell) -> Layout:
-    """Lay out the parameters of a cell, of all its operators' where it has some."""
-    cells = [cell.cell_of(index) for index in range(len(cell.operators) + 1)] if isinstance(cell, PerLabel) else [cell]
-    layout = Layout(gates=3 if cell.memory_size > cell.state_size else 1, state_size=cell.state_size)
-    for one in cells:
-        if isinstance(one, (LeafRNN, LeafLSTM)):
-            _add_leaf(layout, one)
-        else:
-            assert isinstance(one, (TreeRNN, TreeLSTM))
-            _add_cell(layout, one)
-    layout.finish()
-    return layout
+@final
+class GatePlaces:
+    """The places for the parameters of one gate's aggregator."""
 
+    def __init__(self, layout: CellLayout, form: Form, row: dict[str, int], kernel: FormKernel, gate: int) -> None:
+        self._layout, self._form, self._row, self._kernel, self._gate = layout, form, row, kernel, gate
 
-def gates_of(cell: TreeRNN | TreeLSTM) -> list[Aggregator]:
-    """Return the aggregators of a cell: that of the recursive neuron, or those of the gates i, o and u."""
-    gates = [cell.transition] if isinstance(cell, TreeRNN) else [cell.input_gate, cell.output_gate, cell.update_value]
-    return list(gates)
+    def slots(self, name: str, *, skip: int = 0) -> None:
+        """Put ``name`` (L, C or C+1, …), or without L if it is shared, into the matrices of the slots; the first some skipped."""
+        self._add_slots(self._form, name, lambda slot: slot["start"] + self._gate * self._kernel.images, skip=skip)  # type: ignore[arg-type]
 
+    def first_slot(self, name: str) -> None:
+        """Put ``name`` (C+1, …) into the matrix of the first slot."""
+        slot = self._layout.slots[self._row["first_slot"]]
+        column = self._gate * (self._kernel.first_images or self._kernel.images)
+        self._layout.add(self._form, name, slot["start"] + column, (slot["width"], 1))  # type: ignore[arg-type]
 
-def _add_leaf(layout: Layout, leaf: LeafRNN | LeafLSTM) -> None:
-    """Add a leaf's cell: a sum of the label and nothing else."""
-    width, size = layout.gates * leaf.state_size, leaf.affine.weights.shape[0]
-    weights, bias = layout.take((size + 1) * width), layout.take(width)
-    layout.entries.append(Entry(leaf.affine, "weights", weights, (size, width), (width, 1)))
-    layout.entries.append(Entry(leaf.affine, "bias", bias, (width,), (1,)))
-    row = [0] * tables.OPERATOR_COLUMNS
-    row[tables.FORM], row[tables.RANK], row[tables.FIRST_SET] = tables.SUM, leaf.state_size, len(layout.sets)
-    row[tables.LABEL], row[tables.LABEL_WEIGHTS], row[tables.LABEL_WIDTH] = size, weights, width
-    row[tables.LABEL_PART], row[tables.CORE], row[tables.CORE_SIZE] = width, bias, leaf.state_size
-    row[tables.ACTIVATION] = _ACTIVATIONS[leaf.activation if isinstance(leaf, LeafRNN) else leaf.update]
-    layout.operators.append(row)
+    def slot_bias_is_one(self) -> None:
+        """Let the bias of shared slots be the constant one."""
+        slot, images = self._layout.slots[self._row["first_slot"]], self._kernel.images
+        self._layout.ones.append((slot["start"] + self._form.state_size * slot["width"] + self._gate * images, images))
 
+    def label(self, name: str) -> None:
+        """Put ``name`` (M or M+1, …) into the matrix of the label, if there is one."""
+        self._add_label(self._form, name, self._gate * self._kernel.label_images)  # type: ignore[arg-type]
 
-def _add_cell(layout: Layout, cell: TreeRNN | TreeLSTM) -> None:
-    """Add a cell: the images of each slot side by side, first those of the aggregators, then the forget gate."""
-    aggregators, gates, size = gates_of(cell), layout.gates, cell.state_size
-    pattern = aggregators[0]
-    form, label = FORMS[type(pattern)], pattern.label_size or 0
-    rank = pattern.rank or size
-    forget = size if isinstance(cell, TreeLSTM) else 0
-    part = gates * {tables.SUM: size, tables.TRAIN: rank * rank, tables.FULL: 0}.get(form, rank)
-    child_starts = form == tables.TRAIN and not pattern.shared and not label
-    row = [0] * tables.OPERATOR_COLUMNS
-    row[tables.FORM], row[tables.SHARED], row[tables.RANK] = form, int(pattern.shared), rank
-    row[tables.ARITY], row[tables.FIRST_SET], row[tables.LABEL] = pattern.arity, len(layout.sets), label
-    for slot in range(1 if pattern.shared else pattern.arity):
-        own = gates * rank if child_starts and slot == 0 else part
-        layout.sets.append([layout.take((size + 1) * (own + forget)), own + forget, own])
-    if label:
-        row[tables.LABEL_PART] = gates * {tables.SUM: size, tables.FULL: 0}.get(form, rank)
-        row[tables.LABEL_WIDTH] = row[tables.LABEL_PART] + forget
-        row[tables.LABEL_WEIGHTS] = layout.take((label + 1) * row[tables.LABEL_WIDTH])
-    row[tables.CORE_SIZE] = _core_size(pattern, form, size)
-    row[tables.CORE] = layout.take(gates * row[tables.CORE_SIZE])
-    if form in (tables.CANONICAL, tables.TRAIN, tables.TUCKER):
-        row[tables.OUTPUT] = layout.take(gates * (rank + 1) * size)
-    chosen = cell.activation if isinstance(cell, TreeRNN) else cell.update
-    row[tables.ACTIVATION] = _ACTIVATIONS[chosen]
-    if form >= tables.FULL and pattern.shared:
-        row[tables.SYMMETRIC] = _add_multisets(layout, rank, pattern.arity)
-    layout.operators.append(row)
-    for gate, aggregator in enumerate(aggregators):
-        _add_gate(layout, aggregator, row, gate)
-    if isinstance(cell, TreeLSTM):
-        _add_slots(layout, cell.forget_gates, "slot_weights", row, last=True)
-        _add_slots(layout, cell.forget_gates, "slot_biases", row, last=True, bias=True)
-        _add_label(layout, cell.forget_gates, "label_weights", row, row[tables.LABEL_PART])
+    def core(self, name: str, *, module: nn.Module | None = None, strides: tuple[int, ...] | None = None) -> None:
+        """Put ``name`` into the core."""
+        start = self._row["core"] + self._gate * self._kernel.core
+        self._layout.add(self._form if module is None else module, name, start, strides)  # type: ignore[arg-type]
 
+    def output(self, name: str) -> None:
+        """Put ``name`` (R, C) into the output matrix."""
+        size = (self._row["rank"] + 1) * self._layout.state_size
+        self._layout.add(self._form, name, self._row["output"] + self._gate * size)  # type: ignore[arg-type]
 
-def _add_gate(layout: Layout, aggregator: Aggregator, row: list[int], gate: int) -> None:
-    """Add the parameters of one gate's aggregator."""
-    size, rank = layout.state_size, row[tables.RANK]
-    core = row[tables.CORE] + gate * row[tables.CORE_SIZE]
+    def child_gates(self, module: nn.Module, *, come_first: bool) -> None:
+        """Put the gates of children, ``slot_weights``, ``slot_biases`` and ``label_weights``, into their places."""
+        size = self._layout.state_size
 
-    def add_flat(module: nn.Module, name: str) -> None:
-        layout.entries.append(Entry(module, name, core, *_contiguous(getattr(module, name))))
+        def start(slot: dict[str, int]) -> int:
+            return slot["gate_start"] if come_first else slot["start"] + slot["part"]
 
-    def add_tensor(full: Full) -> None:
-        sizes, strides = _contiguous(full.tensor)
-        if not full.shared:  # the last slot slowest, so that what counts without the last children stands together
-            strides = (*strides[: -full.arity - 1], *strides[-full.arity - 1 : -1][::-1], 1)
-        layout.entries.append(Entry(full, "tensor", core, sizes, strides))
+        def bias(slot: dict[str, int]) -> int:
+            return start(slot) + size * (size if come_first else slot["width"])
 
-    match aggregator:
-        case Sum():
-            _add_slots(layout, aggregator, "slot_weights", row, column=gate * size)
-            _add_label(layout, aggregator, "label_weights", row, gate * size)
-            add_flat(aggregator, "bias")
-            return
-        case Full():
-            add_tensor(aggregator)
-            return
-        case Canonical():
-            _add_slots(layout, aggregator, "slot_factors", row, column=gate * rank)
-            _add_label(layout, aggregator, "label_factor", row, gate * rank)
-            if aggregator.shared:  # the bias of a slot is one
-                start, width, _ = layout.sets[row[tables.FIRST_SET]]
-                layout.ones.append((start + size * width + gate * rank, rank))
-        case TensorTrain():
-            starts = not aggregator.shared and not row[tables.LABEL]
-            _add_slots(layout, aggregator, "cores", row, column=gate * rank * rank, skip=int(starts))
-            if starts:
-                start, width, _ = layout.sets[row[tables.FIRST_SET]]
-                place = start + gate * rank
-                layout.entries.append(Entry(aggregator, "start", place, (size + 1, rank), (width, 1)))
-            elif row[tables.LABEL]:
-                _add_label(layout, aggregator, "start", row, gate * rank)
+        width = size if come_first else None
+        self._add_slots(module, "slot_weights", start, width=width)
+        self._add_slots(module, "slot_biases", bias, width=width, is_bias=True)
+        self._add_label(module, "label_weights", self._row["label_part"])
+
+    def _add_label(self, module: nn.Module, name: str, column: int) -> None:
+        if getattr(module, name) is not None:
+            self._layout.add(module, name, self._row["label_start"] + column, (self._row["label_width"], 1))
+
+    def _add_slots(
+        self,
+        module: nn.Module,
+        name: str,
+        start: Callable[[dict[str, int]], int],
+        *,
+        skip: int = 0,
+        width: int | None = None,
+        is_bias: bool = False,
+    ) -> None:
+        parameter, shared, layout = getattr(module, name), self._form.shared, self._layout
+        first_slot = self._row["first_slot"] + skip
+        slots = layout.slots[first_slot : first_slot + (1 if shared else len(parameter))]
+        own = _contiguous(parameter)[1][0 if shared else 1 :]  # the strides within one slot
+        first = 0
+        for slot_width, group in itertools.groupby(slots, key=lambda slot: slot["width"]):
+            same = list(group)  # the first slot of a train may be narrower
+            strides = own if is_bias else (width or slot_width, *own[1:])
+            if shared:
+                layout.add(module, name, start(same[0]), strides)
             else:
-                add_flat(aggregator, "start")
-        case Tucker():
-            _add_slots(layout, aggregator, "slot_factors", row, column=gate * rank)
-            _add_label(layout, aggregator, "label_factor", row, gate * rank)
-            add_tensor(aggregator.core)
-    output = row[tables.OUTPUT] + gate * (rank + 1) * size
-    layout.entries.append(Entry(aggregator, "output", output, (rank, size), (size, 1)))
+                apart = start(same[1]) - start(same[0]) if len(same) > 1 else 1
+                sizes = (len(same), *parameter.shape[1:])
+                layout.entries.append(Entry(module, name, start(same[0]), sizes, (apart, *strides), first))
+            first += len(same)
+        if not slots:  # a parameter without entries
+            layout.add(module, name, 0)
 
 
-def _add_slots(
-    layout: Layout,
-    module: nn.Module,
-    name: str,
-    row: list[int],
-    *,
-    column: int = 0,
-    skip: int = 0,
-    last: bool = False,
-    bias: bool = False,
-) -> None:
-    """Add a parameter with a matrix, or a bias, for each slot: in a column of the slots' matrices, or behind all."""
-    parameter = getattr(module, name)
-    first_set, slots = row[tables.FIRST_SET] + skip, 1 if row[tables.SHARED] else len(parameter)
-    own = _contiguous(parameter)[1][0 if row[tables.SHARED] else 1 :]  # the strides within one slot
-    chosen, first = layout.sets[first_set : first_set + slots], 0
-    for _, group in itertools.groupby(chosen, key=lambda one: one[1:]):  # the first slot of a train may be narrower
-        (start, width, part), *others = group
-        count = 1 + len(others)
-        offset = start + (part if last else column) + (layout.state_size * width if bias else 0)
-        strides = own if bias else (width, *own[1:])
-        if row[tables.SHARED]:
-            layout.entries.append(Entry(module, name, offset, tuple(parameter.shape), strides))
-        else:
-            sizes = (count, *parameter.shape[1:])
-            between = (layout.state_size + 1) * width
-            layout.entries.append(Entry(module, name, offset, sizes, (between, *strides), first))
-        first += count
-    if not slots:
-        layout.entries.append(Entry(module, name, 0, *_contiguous(parameter)))
+def records(rows: Sequence[dict[str, int]], kind: Any) -> Any:
+    """Return rows as an array of records."""
+    table = np.zeros(len(rows), kind)
+    for index, row in enumerate(rows):
+        for name, value in row.items():
+            table[index][name] = value
+    return table
 
 
 def _contiguous(parameter: Tensor) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the sizes and strides of a tensor of this shape without gaps."""
+    """Return the sizes and strides of a contiguous tensor of this shape."""
     sizes = tuple(parameter.shape)
     return sizes, tuple(math.prod(sizes[place + 1 :]) for place in range(len(sizes)))
 
 
-def _add_label(layout: Layout, module: nn.Module, name: str, row: list[int], column: int) -> None:
-    """Add a parameter that multiplies the label: in a column of the label's matrix."""
-    parameter = getattr(module, name)
-    if parameter is not None:
-        offset = row[tables.LABEL_WEIGHTS] + column
-        layout.entries.append(Entry(module, name, offset, tuple(parameter.shape), (row[tables.LABEL_WIDTH], 1)))
+def in_rows(runs: list[list[int]]) -> Terms:
+    """Join runs (from which, where in it, where to, how many) that follow each other at equal distances: (…, how many, how far).
+
+    >>> in_rows([[0, 0, 10, 2], [0, 2, 15, 2], [0, 4, 20, 2], [1, 0, 25, 2]]).tolist()
+    [[0, 0, 10, 2, 3, 5], [1, 0, 25, 2, 1, 0]]
+    """
+    rows: list[list[int]] = []
+    for which, start, target, count in sorted(runs):
+        if rows:
+            last = rows[-1]
+            step = target - (last[2] + (last[4] - 1) * last[5])
+            follows = (which, start, count) == (last[0], last[1] + last[3] * last[4], last[3])
+            if follows and (last[4] == 1 or step == last[5]):
+                last[4:] = [last[4] + 1, step]
+                continue
+        rows.append([which, start, target, count, 1, 0])
+    return np.array(rows, np.int64).reshape(-1, 6)
 
 
-def _core_size(pattern: Aggregator, form: int, size: int) -> int:
-    """Return the entries of what belongs to a gate and to no input: a tensor, a bias, a free start."""
-    match pattern:
-        case Full():
-            return pattern.tensor.numel()
-        case Tucker():
-            return pattern.core.tensor.numel()
-        case TensorTrain():
-            return pattern.rank if pattern.start.dim() == 1 else 0
-        case _:
-            return size if form == tables.SUM else 0
+@functools.lru_cache(maxsize=64)
+def multiset_tables(rank: int, arity: int) -> tuple[Any, Terms, Ints]:
+    """Return for k = 0 … arity the multisets of k coordinates out of rank + 1: how many, their terms, and padded to arity.
+
+    >>> multiset_tables(1, 2)[0].tolist()  # one, two and three multisets; their terms; their rows when padded
+    [(1, 0, 0, 0), (2, 0, 2, 1), (3, 2, 6, 3)]
+    """
+    orders: list[dict[str, int]] = []
+    terms: list[tuple[int, int, int]] = []
+    padded: list[int] = []
+    coordinates = range(rank + 1)
+    whole = {each: place for place, each in enumerate(itertools.combinations_with_replacement(coordinates, arity))}
+    before: dict[tuple[int, ...], int] = {}
+    for k in range(arity + 1):
+        now = {each: place for place, each in enumerate(itertools.combinations_with_replacement(coordinates, k))}
+        row = {"multisets": len(now), "first_term": len(terms), "first_row": len(padded)}
+        for multiset, place in now.items():
+            for index, coordinate in enumerate(multiset):
+                if not index or multiset[index - 1] != coordinate:  # each distinct coordinate once
+                    rest = multiset[:index] + multiset[index + 1 :]
+                    terms.append((place, before[rest], coordinate))
+            padded.append(whole[tuple([*multiset, *[rank] * (arity - k)])])
+        orders.append(row | {"last_term": len(terms)})
+        before = now
+    return records(orders, ORDER), np.array(terms, np.int64).reshape(-1, 3), np.array(padded, np.int64)
 
 
-def _add_multisets(layout: Layout, rank: int, arity: int) -> int:
-    """Add the tables of multisets; return the row for no children."""
-    orders, terms, padded = multiset_tables(rank, arity)
-    first = sum(map(len, layout.orders))
-    orders = orders.copy()
-    orders[:, [tables.FIRST_TERM, tables.LAST_TERM]] += sum(map(len, layout.terms))
-    orders[:, tables.FIRST_ROW] += sum(map(len, layout.padded))
-    layout.orders.append(orders)
-    layout.terms.append(terms)
-    layout.padded.append(padded)
-    return first
+@intrinsic
+def _pointer(context: Any, address: Any, like: Any) -> Any:
+    """Turn an address into a pointer to numbers of an array's type."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
+
+    return CPointer(like.dtype)(address, like), generate  # type: ignore[no-untyped-call]
+
+
+@entry_point
+def collect(addresses: Ints, copies: Terms, result: Vector) -> None:
+    """Copy numbers from several places of memory into one array.
+
+    ``copies`` (n, 6): from which, where in it, where to, how many in a row, how many rows, how far apart they are here.
+    """
+    for index in range(len(copies)):
+        start, target, count = copies[index, 1], copies[index, 2], copies[index, 3]
+        rows, apart = copies[index, 4], copies[index, 5]
+        source = carray(_pointer(addresses[copies[index, 0]], result), start + rows * count)  # type: ignore[call-arg]
+        if count >= rows:
+            for row in range(rows):
+                for k in range(count):
+                    result[target + row * apart + k] = source[start + row * count + k]
+        else:
+            for k in range(count):
+                for row in range(rows):
+                    result[target + row * apart + k] = source[start + row * count + k]

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from treefold.kernels.compiled import kernel
-from treefold.kernels.tables import Floats
+from treefold.kernels.compile import entry_point
+from treefold.kernels.records import Vector
 
 
 @final
@@ -75,12 +75,12 @@ def _is_plain(tensor: Tensor) -> bool:
     )
 
 
-@kernel
+@entry_point
 def adadelta_step(
-    values: Floats,
-    gradient: Floats,
-    squares: Floats,
-    deltas: Floats,
+    values: Vector,
+    gradient: Vector,
+    squares: Vector,
+    deltas: Vector,
     rate: float,
     rho: float,
     epsilon: float,

@@ -1,326 +1,447 @@
-"""The plan of a batch: equal subtrees are one unit, computed once; units of a kind are computed together, from the leaves up."""
+"""The plan of a batch: equal subtrees are one unit, computed once; units that are computed alike are computed together.
+
+`find_units` numbers the distinct subtrees. `assign_waves` orders them from the leaves up. `make_plan` does the rest: groups of units,
+the edges from units to their parents, and the steps of the passes.
+"""
 
 import numpy as np
+import numpy.typing as npt
 
-from treefold.kernels.compiled import allocating, inner
-from treefold.kernels.scratch import scratch_sizes
-from treefold.kernels.tables import (
-    ARITY,
-    FIRST_ROW,
-    FIRST_SET,
-    FORM,
-    FROM,
-    FULL,
-    GROUP_COLUMNS,
-    IS_EDGES,
-    KEY,
-    LABEL,
-    LABEL_WIDTH,
-    LEFT,
-    MASK,
-    MULTISETS,
-    OPERATOR,
-    PRESENT,
-    RANK,
-    RESTRICTED,
-    RIGHT,
-    ROW_COUNT,
-    ROWS,
-    SHARED,
-    SYMMETRIC,
-    TO,
-    WIDTH,
+from treefold.kernels.compile import allocating, call, entry_point, kernel
+from treefold.kernels.records import (
+    BLOCK,
+    BY_COUNT,
+    BY_SLOTS,
+    GROUP,
+    RUN,
+    STEP,
+    Groups,
     Ints,
     Plan,
+    Runs,
+    Steps,
     Tables,
 )
-from treefold.kernels.turns import large_entries, take_turns
-from treefold.kernels.units import children_of, find_units
 
 # Axes:  N nodes · U units · T children of units · E edges
+# Plain loops throughout: numpy's functions of whole arrays take longer to compile.
+Slots32 = npt.NDArray[np.int32]
+
+
+@allocating
+def children_of(parents: Ints, slots: Ints, first: int) -> tuple[Ints, Ints]:
+    """Return where the children of each node start in a list, and the list, in the order of the slots.
+
+    ``parents`` are rows counted from ``first``, -1 at roots.
+    """
+    count = len(parents)
+    starts = np.zeros(count + 1, np.int64)
+    for node in range(count):
+        if parents[node] >= 0:
+            starts[parents[node] - first + 1] += 1
+    for node in range(count):
+        starts[node + 1] += starts[node]
+    listed, filled = np.empty(starts[count], np.int64), np.empty(count, np.int64)
+    for node in range(count):
+        filled[node] = starts[node]
+    for node in range(count):
+        if parents[node] >= 0:
+            parent = parents[node] - first
+            place = filled[parent]
+            filled[parent] += 1
+            # In post-order the slots come in order; files from elsewhere may have another order.
+            while place > starts[parent] and slots[listed[place - 1]] > slots[node]:
+                listed[place] = listed[place - 1]
+                place -= 1
+            listed[place] = node
+    return starts, listed
+
+
+@kernel
+def hash_place(table: Slots32, words: Ints, number: int) -> int:
+    """Return where the search for a word begins in a hash table."""
+    mixed = (
+        words[4 * number] * 0x1E3779B97F4A7C15
+        + words[4 * number + 1] * 0x42B2AE3D27D4EB4F
+        + words[4 * number + 2] * 0x165667B19E3779F9
+    )
+    return int((mixed ^ (mixed >> 29)) & (len(table) - 1))
+
+
+@kernel
+def number_of(table: Slots32, words: Ints, known: int) -> int:
+    """Return the number of the word that follows the known ones; ``known`` if it is new.
+
+    A word is three numbers, and the unit whose subtree it is, -1 if it is none yet. The table holds the numbers of words.
+    """
+    place, word = hash_place(table, words, known), 4 * known
+    while table[place] >= 0:
+        other = 4 * int(table[place])
+        if words[other] == words[word] and words[other + 1] == words[word + 1] and words[other + 2] == words[word + 2]:
+            return int(table[place])
+        place = (place + 1) & (len(table) - 1)
+    table[place], words[word + 3] = known, -1
+    return known
+
+
+@allocating
+def grown(table: Slots32, words: Ints, known: int) -> Slots32:
+    """Return the table, or a larger one for the same words if more than half of it is used."""
+    if 2 * known < len(table):
+        return table
+    larger = np.full(4 * len(table), -1, np.int32)
+    for number in range(known):
+        place = hash_place(larger, words, number)
+        while larger[place] >= 0:
+            place = (place + 1) & (len(larger) - 1)
+        larger[place] = number
+    return larger
+
+
+@allocating
+def find_units(
+    starts: Ints, listed: Ints, slots: Ints, operator: Ints, row: Ints, share: bool
+) -> tuple[Ints, Ints, Ints]:
+    """Give equal subtrees the same unit, or each node its own: the unit of each node; first node and height of each unit.
+
+    A subtree is looked up like a word in a trie: its operator and label, then its children two by two, each with its slot and
+    unit. If there are few pairs of operator and label, they are numbers themselves, so that leaves need no looking up.
+    """
+    count = len(operator)
+    span, width, kinds = 1, 1, 0
+    for node in range(count):
+        span, width, kinds = max(span, row[node] + 2), max(width, slots[node] + 2), max(kinds, operator[node] + 1)
+    kinds *= span
+    numbered = kinds <= 4 * count + 1024
+    # The table begins small and grows: in most data few subtrees differ.
+    table = np.full(256, -1, np.int32)
+    words = np.empty(4 * (2 * count + 1) if share else 0, np.int64)
+    unit_of_leaf = np.full(kinds if share and numbered else 0, -1)
+    unit_of = np.empty(count, np.int64)
+    first_node, height = np.empty(count, np.int64), np.empty(count, np.int64)
+    units = known = 0
+    for node in range(count):  # children come before their parents
+        begin, end = starts[node], starts[node + 1]
+        kind = operator[node] * span + row[node] + 1
+        word, unit = -1 - kind, -1
+        if share:
+            if not numbered:
+                words[4 * known], words[4 * known + 1], words[4 * known + 2] = -1, operator[node], row[node]
+                word = number_of(table, words, known)
+                if word == known:
+                    known += 1
+                    table = grown(table, words, known)
+            for index in range(begin, end, 2):
+                one, other = listed[index], listed[min(index + 1, end - 1)]
+                second = slots[other] if index + 1 < end else width - 1  # a slot that no child has
+                words[4 * known], words[4 * known + 1] = word, slots[one] * width + second
+                words[4 * known + 2] = unit_of[one] * count + unit_of[other]
+                word = number_of(table, words, known)
+                if word == known:
+                    known += 1
+                    table = grown(table, words, known)
+            unit = unit_of_leaf[kind] if word < 0 else words[4 * word + 3]
+        if unit >= 0:
+            unit_of[node] = unit
+            continue
+        if share and word < 0:
+            unit_of_leaf[kind] = units
+        elif share:
+            words[4 * word + 3] = units
+        unit_of[node], first_node[units], height[units] = units, node, 0
+        for index in range(begin, end):
+            height[units] = max(height[units], height[unit_of[listed[index]]] + 1)
+        units += 1
+    return unit_of, first_node[:units], height[:units]
+
+
+@allocating
+def assign_waves(children: Ints, child_unit: Ints, group_of: Ints, large: Ints) -> Ints:
+    """Return the wave of each unit, (U,), which comes after those of its children.
+
+    Units of small groups join the next wave as soon as they can be computed. If there are none, the wave is all waiting units of
+    one large group: the one with the smallest core, then the one with most units. So the largest cores are read least often.
+    ``children`` (U+1,) says where a unit's children start in ``child_unit`` (T,); ``large`` are the entries of the core of a large
+    group, 0 for small ones.
+    """
+    units = len(group_of)
+    starts, missing = np.zeros(units + 1, np.int64), np.empty(units, np.int64)
+    for index in range(len(child_unit)):
+        starts[child_unit[index] + 1] += 1
+    filled = np.empty(units, np.int64)
+    for unit in range(units):
+        filled[unit] = starts[unit]
+        starts[unit + 1] += starts[unit]
+        missing[unit] = children[unit + 1] - children[unit]
+    parents = np.empty(len(child_unit), np.int64)
+    for unit in range(units):
+        for index in range(children[unit], children[unit + 1]):
+            child = child_unit[index]
+            parents[filled[child]] = unit
+            filled[child] += 1
+    # Units that can be computed: those of small groups in a list, those of each large group in a linked list.
+    wave, small = np.empty(units, np.int64), np.empty(units, np.int64)
+    freed, following = np.empty(units, np.int64), np.empty(units, np.int64)
+    small_count = freed_count = now = done = 0
+    first, ready = np.empty(len(large), np.int64), np.zeros(len(large), np.int64)
+    for group in range(len(large)):
+        first[group] = -1
+    for unit in range(units):
+        if missing[unit] == 0:
+            freed[freed_count] = unit
+            freed_count += 1
+    while True:
+        for index in range(freed_count):
+            unit = freed[index]
+            group = group_of[unit]
+            if large[group]:
+                following[unit], first[group] = first[group], unit
+                ready[group] += 1
+            else:
+                small[small_count] = unit
+                small_count += 1
+        if done == units:
+            return wave
+        if small_count == 0:
+            chosen = -1
+            for group in range(len(large)):
+                if ready[group] > 0 and (
+                    chosen < 0
+                    or large[group] < large[chosen]
+                    or (large[group] == large[chosen] and ready[group] > ready[chosen])
+                ):
+                    chosen = group
+            unit = first[chosen]
+            first[chosen], ready[chosen] = -1, 0
+            while unit >= 0:
+                small[small_count] = unit
+                small_count += 1
+                unit = following[unit]
+        freed_count = 0
+        for index in range(small_count):
+            unit = small[index]
+            wave[unit] = now
+            done += 1
+            for place in range(starts[unit], starts[unit + 1]):
+                parent = parents[place]
+                missing[parent] -= 1
+                if missing[parent] == 0:
+                    freed[freed_count] = parent
+                    freed_count += 1
+        now, small_count = now + 1, 0
 
 
 @allocating
 def table_for(entries: int) -> Ints:
-    """Return an empty table for `intern` with at least twice as many places as entries."""
+    """Return an empty table for `intern` with at least twice as many places as entries: pairs, and a number for each."""
     size = 8
     while size < 2 * entries:
         size *= 2
-    return np.full((size, 2), -1)
+    return np.full(3 * size, -1)
 
 
-@inner
-def intern(table: Ints, a: int, b: int) -> int:
-    """Return the place of a pair of numbers in a hash table, which is the same whenever the pair is; a is not negative."""
-    last = len(table) - 1
+@kernel
+def intern(table: Ints, a: int, b: int, new: int) -> int:
+    """Return the number of a pair of numbers in a hash table; ``new`` if the pair is. The first is not negative."""
+    last = len(table) // 3 - 1
     mixed = a * 0x1E3779B97F4A7C15 + b * 0x42B2AE3D27D4EB4F
     place = (mixed ^ (mixed >> 29)) & last
-    while table[place, 0] >= 0:
-        if table[place, 0] == a and table[place, 1] == b:
-            return place
+    while table[3 * place] >= 0:
+        if table[3 * place] == a and table[3 * place + 1] == b:
+            return int(table[3 * place + 2])
         place = (place + 1) & last
-    table[place, 0], table[place, 1] = a, b
-    return place
-
-
-@inner
-def split_modes(labels: int, mode: int, present: int, out_size: int) -> tuple[int, int]:
-    """Return the entries of the left and the right half of a core: the right has a mode more until it fills vector units.
-
-    Of two modes it has one even where the outputs fill them: shorter outer products, and less to sum across vectors.
-    """
-    left, right = max(labels, 1) * mode**present, 1
-    taken = 0
-    while taken < present and (right * out_size < 32 or (taken == 0 and present > 1)):
-        right *= mode
-        left //= mode
-        taken += 1
-    return left, right
-
-
-@inner
-def core_entries(tables: Tables, op: int, present: int) -> int:
-    """Return how many rows a core has for a number of present children."""
-    operator = tables.operators[op]
-    form, rank, label = operator[FORM], operator[RANK], operator[LABEL]
-    if form < FULL:
-        return 0
-    labels = 1 if label == 0 else (label if form == FULL else rank) + 1
-    if operator[SHARED]:
-        return int(labels * tables.orders[operator[SYMMETRIC] + present][MULTISETS])
-    return int(labels * (rank + 1) ** present)
-
-
-@inner
-def describe_group(
-    tables: Tables, group: Ints, bits: int, core_rows: Ints, used: int, restricted: int
-) -> tuple[int, int]:
-    """Fill in a group's row: the halves of its core, and the rows of it that count, where children are absent."""
-    operator = tables.operators[group[OPERATOR]]
-    form, rank, arity, label = operator[FORM], operator[RANK], operator[ARITY], operator[LABEL]
-    group[ROWS], group[RESTRICTED], group[LEFT], group[RIGHT] = -1, 0, 1, 1
-    if form < FULL:
-        return used, restricted
-    labels = 0 if label == 0 else (label if form == FULL else rank) + 1
-    present, mode = group[PRESENT], rank + 1
-    start = used
-    group[ROW_COUNT] = group[LEFT] = core_entries(tables, group[OPERATOR], present)
-    if not operator[SHARED]:
-        group[LEFT], group[RIGHT] = split_modes(labels, mode, present, rank)
-    if present == arity:
-        return used, restricted
-    if bits == (1 << present) - 1 and not operator[SHARED] and not labels:
-        group[RESTRICTED] = (mode**arity - mode**present) * rank
-        return used, restricted
-    if operator[SHARED]:
-        order = tables.orders[operator[SYMMETRIC] + present]
-        total = tables.orders[operator[SYMMETRIC] + arity][MULTISETS]
-        for entry in range(max(labels, 1)):
-            for multiset in range(order[MULTISETS]):
-                core_rows[used] = entry * total + tables.padded[order[FIRST_ROW] + multiset]
-                used += 1
-    else:
-        # The rows of the core, mode after mode, the last slot first; an absent child leaves the last entry of its mode only.
-        core_rows[used] = 0
-        filled = 1
-        for place in range(arity, -1, -1):
-            stride = mode**place
-            if place < arity and not (bits >> place) & 1:
-                for entry in range(filled):
-                    core_rows[start + entry] += (mode - 1) * stride
-                continue
-            size = mode if place < arity else max(labels, 1)
-            for entry in range(filled - 1, -1, -1):
-                base = core_rows[start + entry]
-                for index in range(size):
-                    core_rows[start + entry * size + index] = base + index * stride
-            filled *= size
-        used += filled
-    group[ROWS], group[RESTRICTED] = start, restricted
-    return used, restricted + group[ROW_COUNT] * tables.gates * rank
+    table[3 * place], table[3 * place + 1], table[3 * place + 2] = a, b, new
+    return new
 
 
 @allocating
-def make_steps(turn: Ints, group: Ints, edge_unit: Ints, edge_set: Ints) -> Ints:
-    """Join the runs of units and of edges by turn: first the units of a turn, then the edges that leave them."""
-    steps = np.empty((len(turn) + len(edge_unit), 4), np.int64)
-    count = unit = edge = 0
-    while unit < len(turn):
-        now = turn[unit]
-        while unit < len(turn) and turn[unit] == now:
-            first = unit
-            while unit < len(turn) and turn[unit] == now and group[unit] == group[first]:
-                unit += 1
-            steps[count, IS_EDGES], steps[count, FROM], steps[count, TO], steps[count, KEY] = (
-                0,
-                first,
-                unit,
-                group[first],
-            )
-            count += 1
-        while edge < len(edge_unit) and turn[edge_unit[edge]] == now:
-            first = edge
-            while edge < len(edge_unit) and turn[edge_unit[edge]] == now and edge_set[edge] == edge_set[first]:
-                edge += 1
-            steps[count, IS_EDGES], steps[count, FROM], steps[count, TO] = 1, first, edge
-            steps[count, KEY] = edge_set[first]
-            count += 1
-    return steps[:count]
+def sorted_by(keys: Ints, count: int, order: Ints) -> Ints:
+    """Return an order sorted by keys from 0 to count - 1, equal ones as they were."""
+    starts = np.zeros(count + 1, np.int64)
+    for index in order:
+        starts[keys[index] + 1] += 1
+    for key in range(count):
+        starts[key + 1] += starts[key]
+    result = np.empty(len(order), np.int64)
+    for index in order:
+        result[starts[keys[index]]] = index
+        starts[keys[index]] += 1
+    return result
 
 
 @allocating
-def runs(values: Ints) -> Ints:
-    """Return first, last and value of each run of equal values, (runs, 3)."""
-    result = np.empty((len(values), 3), np.int64)
+def taken(values: Ints, order: Ints) -> Ints:
+    """Return ``values[order]``."""
+    result = np.empty(len(order), np.int64)
+    for index in range(len(order)):
+        result[index] = values[order[index]]
+    return result
+
+
+@kernel
+def renumber(values: Ints, order: Ints, position: Ints) -> None:
+    """Replace numbers by their places in an order; negative ones stay."""
+    for index in range(len(order)):
+        position[order[index]] = index
+    for index in range(len(values)):
+        if values[index] >= 0:
+            values[index] = position[values[index]]
+
+
+@allocating
+def runs(keys: Ints, order: Ints) -> Runs:
+    """Return the runs of equal keys in an order."""
+    result = np.empty(len(order), RUN)
     count = start = 0
-    for index in range(1, len(values) + 1):
-        if index == len(values) or values[index] != values[start]:
-            result[count, 0], result[count, 1], result[count, 2] = start, index, values[start]
+    for index in range(1, len(order) + 1):
+        if index == len(order) or keys[order[index]] != keys[order[start]]:
+            result[count].start, result[count].stop, result[count].key = start, index, keys[order[start]]
             count += 1
             start = index
     return result[:count]
 
 
 @allocating
-def sorted_by(keys: Ints, count: int) -> Ints:
-    """Return the order of keys from 0 to count - 1, equal ones as they stand."""
-    starts = np.zeros(count + 1, np.int64)
-    for key in keys:
-        starts[key + 1] += 1
-    for key in range(count):
-        starts[key + 1] += starts[key]
-    order = np.empty(len(keys), np.int64)
-    for index in range(len(keys)):
-        order[starts[keys[index]]] = index
-        starts[keys[index]] += 1
-    return order
+def make_steps(wave: Ints, group: Ints, edge_unit: Ints, edge_slot: Ints) -> Steps:
+    """Join the runs of units and of edges wave by wave: first the units of a wave, then the edges to their parents."""
+    steps = np.empty(len(wave) + len(edge_unit), STEP)
+    count = unit = edge = 0
+    while unit < len(wave):
+        now = wave[unit]
+        while unit < len(wave) and wave[unit] == now:
+            step = steps[count]
+            step.is_edges, step.start, step.key = 0, unit, group[unit]
+            while unit < len(wave) and wave[unit] == now and group[unit] == step.key:
+                unit += 1
+            step.stop = unit
+            count += 1
+        while edge < len(edge_unit) and wave[edge_unit[edge]] == now:
+            step = steps[count]
+            step.is_edges, step.start, step.key = 1, edge, edge_slot[edge]
+            while edge < len(edge_unit) and wave[edge_unit[edge]] == now and edge_slot[edge] == step.key:
+                edge += 1
+            step.stop = edge
+            count += 1
+    return steps[:count]
 
 
 @allocating
-def make_plan(parents: Ints, slots: Ints, first: int, operator: Ints, row: Ints, tables: Tables, share: bool) -> Plan:
+def plan_groups(tables: Tables, groups: Groups, longest: int) -> tuple[Ints, int, int]:
+    """Let the forms fill in their groups; return the listed rows of cores, and the sizes of restricted cores and of scratch."""
+    core_rows, listed = np.empty(0, np.int64), 0
+    for index in range(len(groups)):
+        address = tables.operators[groups[index].operator].plan
+        if address:
+            call(address, (tables, groups, index, core_rows, longest))
+        groups[index].first_row = listed if groups[index].listed else -1
+        listed += groups[index].listed
+    core_rows, restricted, scratch = np.empty(listed, np.int64), 0, 0
+    for index in range(len(groups)):
+        group = groups[index]
+        if group.listed:
+            call(tables.operators[group.operator].plan, (tables, groups, index, core_rows, longest))
+        group.restricted = restricted
+        restricted += group.restricted_size
+        scratch = max(scratch, group.scratch)
+    return core_rows, restricted, scratch
+
+
+@entry_point
+def make_plan(tables: Tables, parents: Ints, slots: Ints, first: int, operator: Ints, row: Ints, share: bool) -> Plan:
     """Plan whole trees of a batch, the nodes from row ``first`` on.
 
     ``operator`` (N,) are rows of the operators' table, ``row`` (N,) label vectors or -1; ``share`` says whether equal subtrees
     are computed once.
     """
     starts, listed = children_of(parents, slots, first)
-    unit_of, first_node, height = find_units(starts, listed, slots, operator, row, share)
-    units, count = len(first_node), len(operator)
-    operators, sets = tables.operators, tables.sets
+    unit_of, first_node, wave = find_units(starts, listed, slots, operator, row, share)
+    units, operators = len(first_node), tables.operators
 
-    # Groups of units, and the order of units by turn and group.
-    table = table_for(units)
-    group_at = np.full(len(table), -1)
-    groups = np.zeros((units, GROUP_COLUMNS), np.int64)
-    group_of, present_of = np.empty(units, np.int64), np.empty(units, np.int64)
-    group_count = entries = children_count = 0
+    # Groups of units.
+    table, groups, group_of = table_for(units), np.zeros(units, GROUP), np.empty(units, np.int64)
+    unit_children = np.zeros(units + 1, np.int64)
+    group_count = longest = 0
     for unit in range(units):
         node = first_node[unit]
-        op = operator[node]
-        bits = 0
-        for child in listed[starts[node] : starts[node + 1]]:
-            if slots[child] < 62:
-                bits |= 1 << slots[child]
-        present_of[unit] = starts[node + 1] - starts[node]
-        children_count += present_of[unit]
-        mask = 0
-        if operators[op, FORM] >= FULL:
-            mask = present_of[unit] if operators[op, SHARED] else bits
-        place = intern(table, op, mask)
-        if group_at[place] < 0:
-            group_at[place] = group_count
-            groups[group_count, OPERATOR], groups[group_count, MASK] = op, mask
-            groups[group_count, PRESENT] = present_of[unit]
-            entries += core_entries(tables, op, present_of[unit])
+        present, mask = starts[node + 1] - starts[node], 0
+        grouping = operators[operator[node]].grouping
+        if grouping == BY_COUNT:
+            mask = present
+        elif grouping == BY_SLOTS:
+            for index in range(starts[node], starts[node + 1]):
+                mask |= 1 << slots[listed[index]]
+        group_of[unit] = intern(table, operator[node], mask, group_count)
+        if group_of[unit] == group_count:
+            group = groups[group_count]
+            group.operator, group.mask, group.present = operator[node], mask, present
             group_count += 1
-        group_of[unit] = group_at[place]
+        unit_children[unit + 1] = unit_children[unit] + present
+        longest = max(longest, present)
     groups = groups[:group_count]
-    core_rows = np.empty(entries, np.int64)
-    used = restricted = 0
-    for index in range(group_count):
-        used, restricted = describe_group(tables, groups[index], groups[index, MASK], core_rows, used, restricted)
+    core_rows, restricted, scratch = plan_groups(tables, groups, longest)
 
-    large, any_large = np.zeros(group_count, np.int64), False
+    # The order of units: by wave, and by group in each wave. A unit's wave is its height, unless cores are large.
+    large, any_large = np.empty(group_count, np.int64), False
     for index in range(group_count):
-        large[index] = large_entries(tables, groups[index])
+        large[index] = groups[index].large
         any_large = any_large or large[index] > 0
-    turn = height
     if any_large:
-        unit_children, below = np.zeros(units + 1, np.int64), np.empty(children_count, np.int64)
-        filled = 0
+        below = np.empty(unit_children[units], np.int64)
         for unit in range(units):
-            for place in range(starts[first_node[unit]], starts[first_node[unit] + 1]):
-                below[filled] = unit_of[listed[place]]
-                filled += 1
-            unit_children[unit + 1] = filled
-        turn = take_turns(unit_children, below, group_of, large)
-
-    by_group = sorted_by(group_of, group_count)
-    order = by_group[sorted_by(turn[by_group], turn.max() + 1)]  # by turn, and by group at each
-    position = np.empty(units, np.int64)
-    position[order] = np.arange(units)
-    for node in range(count):
-        unit_of[node] = position[unit_of[node]]
+            for index in range(unit_children[unit + 1] - unit_children[unit]):
+                below[unit_children[unit] + index] = unit_of[listed[starts[first_node[unit]] + index]]
+        wave = assign_waves(unit_children, below, group_of, large)
+    waves = 0
+    for unit in range(units):
+        waves = max(waves, wave[unit] + 1)
+    identity = np.arange(max(units, unit_children[units], BLOCK))
+    order = sorted_by(wave, waves, sorted_by(group_of, group_count, identity[:units]))
+    position = np.empty(max(units, unit_children[units]), np.int64)
+    renumber(unit_of, order, position)
+    wave, group_of = taken(wave, order), taken(group_of, order)
 
     # Children, labels and edges of the units in that order.
-    row_of, label_of, carry_of = np.empty(units, np.int64), np.full(units, -1), np.zeros(units + 1, np.int64)
+    count = unit_children[units]
+    row_of, label_of, carry_of = np.empty(units, np.int64), np.empty(units, np.int64), np.zeros(units + 1, np.int64)
     children = np.zeros(units + 1, np.int64)
-    child_unit, child_slot = np.empty(children_count, np.int64), np.empty(children_count, np.int64)
-    edge_at_child = np.full(children_count, -1)
-    edge_table, label_table = table_for(children_count), table_for(units)
-    edge_at, label_at = np.full(len(edge_table), -1), np.full(len(label_table), -1)
-    edge_unit, edge_set = np.empty(children_count, np.int64), np.empty(children_count, np.int64)
+    child_unit, child_slot, child_edge = np.empty(count, np.int64), np.empty(count, np.int64), np.empty(count, np.int64)
+    edge_unit, edge_slot, edge_label = np.empty(count, np.int64), np.empty(count, np.int64), np.empty(count, np.int64)
     label_row, label_operator = np.empty(units, np.int64), np.empty(units, np.int64)
+    edge_table, label_table = table_for(count), table_for(units)
+    sees_label, slot_count = tables.cells[0].edge_cache > 0, len(tables.slots)
     edges = labels = t = 0
-    for new in range(units):
-        unit = order[new]
-        node, group = first_node[unit], groups[group_of[unit]]
+    for unit in range(units):
+        node = first_node[order[unit]]
         op = operator[node]
-        row_of[new] = row[node]
-        carry_of[new + 1] = carry_of[new]
-        if operators[op, FORM] >= FULL and not operators[op, SHARED]:
-            carry_of[new + 1] += tables.gates * group[RIGHT] * operators[op, RANK]
-        if row[node] >= 0 and operators[op, LABEL_WIDTH] > 0:
-            place = intern(label_table, op, row[node])
-            if label_at[place] < 0:
-                label_at[place] = labels
+        row_of[unit], label_of[unit] = row[node], -1
+        carry_of[unit + 1] = carry_of[unit] + groups[group_of[unit]].carry
+        if row[node] >= 0 and operators[op].label_width > 0:
+            label_of[unit] = intern(label_table, op, row[node], labels)
+            if label_of[unit] == labels:
                 label_row[labels], label_operator[labels] = row[node], op
                 labels += 1
-            label_of[new] = label_at[place]
-        for child in listed[starts[node] : starts[node + 1]]:
-            slot = slots[child]
-            child_slot[t] = slot
-            child_unit[t] = unit_of[child]
-            which = operators[op, FIRST_SET] + (0 if operators[op, SHARED] else slot)
-            if sets[which, WIDTH] > 0:
-                place = intern(edge_table, child_unit[t], which)
-                if edge_at[place] < 0:
-                    edge_at[place] = edges
-                    edge_unit[edges], edge_set[edges] = child_unit[t], which
-                    edges += 1
-                edge_at_child[t] = edge_at[place]
+        for index in range(starts[node], starts[node + 1]):
+            child = listed[index]
+            child_unit[t], child_slot[t] = unit_of[child], slots[child]
+            slot = operators[op].first_slot + (0 if operators[op].shared else slots[child])
+            key = slot + (label_of[unit] + 1) * slot_count if sees_label else slot
+            child_edge[t] = intern(edge_table, child_unit[t], key, edges)
+            if child_edge[t] == edges:
+                edge_unit[edges], edge_slot[edges], edge_label[edges] = child_unit[t], slot, label_of[unit]
+                edges += 1
             t += 1
-        children[new + 1] = t
-    edge_unit, edge_set = edge_unit[:edges], edge_set[:edges]
-    turns = turn[order]
-    edge_order = sorted_by(edge_set, len(sets))
-    edge_order = edge_order[sorted_by(turns[edge_unit[edge_order]], turns[-1] + 1)]
-    edge_position = np.empty(edges, np.int64)
-    edge_position[edge_order] = np.arange(edges)
-    for child in range(children_count):
-        if edge_at_child[child] >= 0:
-            edge_at_child[child] = edge_position[edge_at_child[child]]
-    edge_unit, edge_set = edge_unit[edge_order], edge_set[edge_order]
-
-    label_order = sorted_by(label_operator[:labels], len(operators))
-    label_position = np.empty(labels, np.int64)
-    label_position[label_order] = np.arange(labels)
-    for new in range(units):
-        if label_of[new] >= 0:
-            label_of[new] = label_position[label_of[new]]
-
-    groups_in_order = group_of[order]
-    by_set, by_group = sorted_by(edge_set, len(sets)), sorted_by(groups_in_order, group_count)
+        children[unit + 1] = t
+    edge_wave = np.empty(edges, np.int64)
+    for edge in range(edges):
+        edge_wave[edge] = wave[edge_unit[edge]]
+    edge_order = sorted_by(edge_wave, waves, sorted_by(edge_slot, slot_count, np.arange(edges)))
+    renumber(child_edge, edge_order, position)
+    label_order = sorted_by(label_operator, len(operators), np.arange(labels))
+    renumber(label_of, label_order, position)
+    renumber(edge_label[:edges], label_order, position)
+    edge_unit, edge_slot = taken(edge_unit, edge_order), taken(edge_slot, edge_order)
+    by_slot = sorted_by(edge_slot, slot_count, np.arange(edges))
+    by_group = sorted_by(group_of, group_count, identity[:units])
     return Plan(
         unit_of,
         row_of,
@@ -329,17 +450,19 @@ def make_plan(parents: Ints, slots: Ints, first: int, operator: Ints, row: Ints,
         children,
         child_unit,
         child_slot,
-        edge_at_child,
+        child_edge,
         edge_unit,
-        make_steps(turns, groups_in_order, edge_unit, edge_set),
+        taken(edge_label, edge_order),
+        make_steps(wave, group_of, edge_unit, edge_slot),
         groups,
-        core_rows[:used],
-        label_row[:labels][label_order],
-        runs(label_operator[:labels][label_order]),
-        by_set,
-        runs(edge_set[by_set]),
+        core_rows,
+        taken(label_row, label_order),
+        runs(label_operator, label_order),
+        by_slot,
+        runs(edge_slot, by_slot),
         by_group,
-        runs(groups_in_order[by_group]),
+        runs(group_of, by_group),
+        identity,
         restricted,
-        scratch_sizes(tables, groups, children),
+        scratch,
     )

@@ -11,7 +11,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from numba.core import cgutils, types
 from numba.extending import intrinsic, models, register_model
 
-Vector = Any
+Lanes = Any
 """What holds eight numbers."""
 LANES: Final = 8
 """One register of AVX for single precision. Where registers are shorter, LLVM takes several."""

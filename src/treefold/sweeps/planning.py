@@ -16,7 +16,7 @@ from treefold.data.generators import build
 from treefold.errors import ConfigurationError, TreefoldError
 from treefold.nn.aggregators import Aggregator
 from treefold.nn.cells import PerLabel
-from treefold.nn.models import TreeModel
+from treefold.nn.model import TreeModel
 from treefold.paper import counted_parameters
 from treefold.sweeps.grid import DataSource, Grid, title_of
 from treefold.sweeps.results import RunResult, key_of

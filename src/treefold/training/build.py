@@ -8,8 +8,9 @@ import numpy as np
 from treefold.errors import ConfigurationError, TreeError
 from treefold.nn.cells import Cell, LeafLSTM, LeafRNN, PerLabel, TreeLSTM, TreeRNN
 from treefold.nn.encoder import TreeEncoder
+from treefold.nn.heads import Classifier, Head, NodeHead, PairClassifier, Regressor
 from treefold.nn.labels import Embedding, LabelEncoder, Numeric, OneHot, Thermometer
-from treefold.nn.models import Classifier, Head, NodeClassifier, PairClassifier, Regressor, TreeModel
+from treefold.nn.model import TreeModel
 from treefold.training.settings import ModelSettings, Task
 from treefold.trees.forest import Forest
 
@@ -148,7 +149,7 @@ def build_model(settings: ModelSettings, labels: Labels, task: Task, outputs: in
     if task == "tree":
         heads[task] = Classifier(in_size=size, classes=outputs, hidden=settings.hidden, dropout=settings.dropout)
     elif task == "node":
-        heads[task] = NodeClassifier(in_size=size, classes=outputs, hidden=settings.hidden, dropout=settings.dropout)
+        heads[task] = NodeHead(in_size=size, classes=outputs, hidden=settings.hidden, dropout=settings.dropout)
     elif task == "regression":
         heads[task] = Regressor(in_size=size, outputs=outputs, hidden=settings.hidden, dropout=settings.dropout)
     else:

@@ -12,8 +12,10 @@ from torch import Tensor, nn
 
 from treefold.data.dataset import Dataset
 from treefold.errors import TrainingError
-from treefold.kernels import gathered, kernels_first
-from treefold.nn.models import TreeModel
+from treefold.kernels.gather import gather_batch
+from treefold.kernels.threads import reserve_threads_for_kernels
+from treefold.nn.engine import FusedEngine
+from treefold.nn.model import TreeModel
 from treefold.training.distributed import ALONE, Workers
 from treefold.training.settings import Task, TrainingSettings
 from treefold.trees.batch import Batch
@@ -66,9 +68,7 @@ class Examples:
 
     def batch(self, numbers: Ints) -> Batch:
         """Return the schedule of some examples."""
-        trees = self.trees_of(numbers)
-        batch = gathered(self.forest, trees)
-        return self.forest.batch(trees) if batch is None else batch
+        return gather_batch(self.forest, self.trees_of(numbers))
 
     def target(self, numbers: Ints) -> Tensor:
         """Return the targets of some examples, of all their nodes for ``task="node"``."""
@@ -159,11 +159,11 @@ def outputs_of(model: TreeModel, examples: Examples, numbers: Ints) -> Tensor:
     """Return the model's outputs for examples, in their order, computed in large batches without gradients."""
     was_training = model.training
     model.eval()
-    with torch.no_grad(), kernels_first() if model.encoder.may_be_fused else nullcontext():
+    with torch.no_grad(), reserve_threads_for_kernels() if isinstance(model.engine(), FusedEngine) else nullcontext():
         # The more trees at once, the more subtrees are equal; the larger the states, the sooner memory matters.
         nodes = min(max(_EVALUATION_NUMBERS // model.encoder.out_size, 20_000), 100_000)
         runs = by_nodes(numbers, examples.sizes(numbers), nodes)
-        answers = model.answering()
+        answers = model.predictor()
         outputs = [answers(examples.forest, examples.trees_of(run)) for run in runs]
     model.train(was_training)
     return torch.cat(outputs)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from treefold.errors import ModelFileError
 from treefold.files import atomic_file
-from treefold.nn.models import TreeModel
+from treefold.nn.model import TreeModel
 from treefold.training.build import Labels, build_model
 from treefold.training.settings import RunSettings, read_toml, to_toml
 

@@ -12,10 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from treefold.errors import TrainingError
-from treefold.kernels import FusedGradients, kernels_first
 from treefold.kernels.optimisers import FlatAdadelta
+from treefold.kernels.threads import reserve_threads_for_kernels
+from treefold.nn.engine import FusedEngine, TorchEngine
 from treefold.nn.flat import FlatParameters
-from treefold.nn.models import TreeModel
+from treefold.nn.model import TreeModel
 from treefold.training.distributed import ALONE, Workers
 from treefold.training.examples import Examples, Ints, Score, deal
 from treefold.training.settings import TrainingSettings
@@ -104,11 +105,11 @@ class Trainer:
             raise TrainingError(
                 "training expects at least one example with a known label, got none; look at the train split."
             )
-        self.flat = FlatParameters(model, model.arrangements())
+        self.flat = FlatParameters(model, model.layouts())
         self.optimiser = _optimiser(self.flat.values, settings)
         self.best = self.flat.values.detach().clone()
         self.state = State()
-        self._kernels: FusedGradients | None = None
+        self._engine: TorchEngine = model.engine()
 
     @property
     def finished(self) -> bool:
@@ -120,9 +121,14 @@ class Trainer:
     def run(self, reporter: Reporter, after: Callable[["Trainer"], None] = lambda trainer: None) -> Result:
         """Train until finished; ``after`` is called after each batch and each epoch."""
         self.model.train()
-        with self.flat.in_charge(), kernels_first() if self.model.encoder.may_be_fused else nullcontext():
-            while not self.finished:
-                self._epoch(reporter, after)
+        is_fused = isinstance(self.model.engine(), FusedEngine)
+        self.model.encoder.flat = self.flat
+        try:
+            with reserve_threads_for_kernels() if is_fused else nullcontext():
+                while not self.finished:
+                    self._epoch(reporter, after)
+        finally:
+            self.model.encoder.flat = None
         if len(self.validation_numbers):
             self.flat.values.data.copy_(self.best)
         self.model.eval()
@@ -132,7 +138,7 @@ class Trainer:
     def _epoch(self, reporter: Reporter, after: Callable[["Trainer"], None]) -> None:
         state = self.state
         batches = deal(self.examples, self.train_numbers, self.settings, state.epoch)
-        self._kernels = self.model.gradient_kernels()
+        self._engine = self.model.engine()
         total_steps = self.settings.epochs * len(batches)
         start, processor_start = time.perf_counter() - state.seconds, time.process_time() - state.processor_seconds
         while state.batch < len(batches):
@@ -177,7 +183,7 @@ class Trainer:
             self.flat.gradient.mul_(count)
         if settings.l2:
             self.flat.gradient.add_(self.flat.values.data, alpha=2 * settings.l2)
-        self.flat.settle_gradient()
+        self.flat.clear_constant_gradients()
         if settings.clip is not None:
             norm = float(self.flat.gradient.norm())
             if norm > settings.clip:
@@ -188,7 +194,7 @@ class Trainer:
         if not isinstance(self.optimiser, FlatAdadelta):  # which has cleared it
             self.flat.gradient.zero_()
         if settings.weight_decay:
-            self.flat.settle_values()
+            self.flat.restore_constants()
         self.state.step += 1
         return loss, correct, count
 
@@ -204,21 +210,22 @@ class Trainer:
         return sums[0] / max(sums[2], 1), int(sums[1]), int(sums[2])
 
     def _backward(self, chosen: Ints) -> tuple[float, int, int]:
-        classes = None if self._kernels is None else self.examples.plain_classes(chosen)
-        if self._kernels is not None and classes is not None:
-            measured = self._kernels.add(self.examples.forest, self.examples.trees_of(chosen), classes)
-            if measured is not None:
-                return measured.loss, measured.right, len(chosen)
-        outputs = self.model(self.examples.batch(chosen))
-        loss = self.examples.loss(outputs, chosen)
-        torch.autograd.backward(loss)
-        if self.examples.task == "regression":
-            return float(loss.detach()), 0, len(chosen)
+        examples = self.examples
+        result = self._engine.gradients(
+            examples.forest,
+            examples.trees_of(chosen),
+            lambda outputs: examples.loss(outputs, chosen),
+            examples.plain_classes(chosen),
+        )
+        if result.right is not None:
+            return result.loss, result.right, len(chosen)
+        if examples.task == "regression" or result.outputs is None:
+            return result.loss, 0, len(chosen)
         # In numpy, whose calls cost less than torch's on so few numbers.
-        target = self.examples.target(chosen).numpy()
-        right = outputs.detach().cpu().numpy().argmax(1) == target  # never where the target is unknown, -1
-        count = len(target) if self.examples.task != "node" else int((target >= 0).sum())
-        return float(loss.detach()), int(np.count_nonzero(right)), count
+        target = examples.target(chosen).numpy()
+        right = result.outputs.cpu().numpy().argmax(1) == target  # never if the target is unknown, -1
+        count = len(target) if examples.task != "node" else int((target >= 0).sum())
+        return result.loss, int(np.count_nonzero(right)), count
 
     def _close_epoch(self, reporter: Reporter) -> None:
         state = self.state

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from treefold.errors import ConfigurationError, ShapeError, require_choice, require_positive
+from treefold.kernels.layout import FormKernel, GatePlaces
 
 # Axes:  N nodes of one level · L child slots · C state size · K output size · R rank · M label size
 Initialisation = Literal["balanced", "kaiming"]
@@ -102,6 +103,14 @@ class Aggregator(nn.Module, abc.ABC):
     @abc.abstractmethod
     def kaiming_fans(self) -> dict[str, int]:
         """Return the fan-in of each parameter; 0 for one that starts at zero."""
+
+    def kernel(self) -> FormKernel | None:
+        """Return the compiled kernel of the form; without one, torch computes it."""
+        return None
+
+    def lay_out(self, places: GatePlaces) -> None:
+        """Put the parameters into the places that the kernel reads."""
+        raise ConfigurationError(f"{type(self).__name__} has no kernel.")
 
     def forward(self, children: Tensor, label: Tensor | None = None) -> Tensor:
         """Aggregate children (N, L, C), and labels (N, M) where the map has a label mode, to (N, K)."""

@@ -1,10 +1,15 @@
 """The canonical (CP) form: a sum of products, one factor for each input."""
 
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 import torch
 from torch import Tensor, nn
 
+from treefold.kernels.affine import copy
+from treefold.kernels.children import image_of, is_at, place_count
+from treefold.kernels.compile import inlined, kernel, matrix
+from treefold.kernels.layout import FormKernel, GatePlaces
+from treefold.kernels.records import Gradients, Groups, Ints, Matrix, Plan, States, Tables, Weights
 from treefold.nn.aggregators.base import Aggregator, balance_output
 from treefold.nn.aggregators.tied import fit_tied
 from treefold.nn.math.decompositions import canonical_als, khatri_rao
@@ -99,8 +104,106 @@ class Canonical(Aggregator):
             "output": self.rank,
         }
 
+    def kernel(self) -> FormKernel:
+        """Multiply the images of the children and of the label."""
+        return FormKernel(
+            canonical_forward,
+            canonical_backward,
+            plan=canonical_plan,
+            images=self.rank,
+            label_images=self.rank,
+            has_output=True,
+        )
+
+    def lay_out(self, places: GatePlaces) -> None:
+        """U in the slots, W at the label, Q in the output; the bias of a shared slot is one."""
+        places.slots("slot_factors")
+        places.label("label_factor")
+        places.output("output")
+        if self.shared:
+            places.slot_bias_is_one()
+
     def _slot_matrices(self, arity: int) -> list[Tensor]:
         """Return the factor of each slot with its homogeneous row, (C+1, R)."""
         if not self.shared:
             return list(self.slot_factors)
         return [torch.cat([self.slot_factors, self.slot_factors.new_ones(1, self.rank)])] * arity
+
+
+@kernel
+def canonical_plan(tables: Tables, groups: Groups, index: int, core_rows: Ints, longest: int) -> None:
+    """Reserve room for the products of the first factors, and for one line more."""
+    group = groups[index]
+    operator = tables.operators[group.operator]
+    group.scratch = (max(longest, operator.arity) + 3) * tables.cells[0].gates * operator.rank
+
+
+@inlined
+def first_products(weights: Weights, plan: Plan, states: States, products: Matrix, unit: int, operator: Any) -> int:
+    """Write the products of the first 0, 1, 2 … factors into ``products`` (factors+1, G·R); return the number of factors."""
+    width, factors = products.shape[1], 0
+    for r in range(width):
+        products[0, r] = 1
+    if operator.label_size > 0:
+        copy(states.label[plan.label_of[unit], :width], products[1])
+        factors = 1
+    child = plan.children[unit]
+    for place in range(place_count(plan, unit, operator)):
+        found = child if is_at(plan, unit, operator, place, child) else -1
+        image = image_of(weights, plan, operator, place, found, states.projected, weights.values)
+        before, after = products[factors], products[factors + 1]
+        for r in range(width):
+            after[r] = before[r] * image[r]
+        child += found >= 0
+        factors += 1
+    return factors
+
+
+@kernel
+def canonical_forward(
+    weights: Weights, plan: Plan, states: States, labels: Matrix, start: int, stop: int, group: int, out: Matrix
+) -> None:
+    """Multiply the images, (G·R,)."""
+    operator = weights.tables.operators[plan.groups[group].operator]
+    width = weights.tables.cells[0].gates * operator.rank
+    products = matrix(states.scratch, 0, len(states.scratch) // width, width)
+    for unit in range(start, stop):
+        factors = first_products(weights, plan, states, products, unit, operator)
+        copy(products[factors], out[unit])
+
+
+@kernel
+def canonical_backward(
+    weights: Weights,
+    plan: Plan,
+    states: States,
+    labels: Matrix,
+    gradients: Gradients,
+    start: int,
+    stop: int,
+    group: int,
+    delta: Matrix,
+) -> None:
+    """Give each image the gradient times the product of the others: those before it are stored, those after it collected."""
+    operator = weights.tables.operators[plan.groups[group].operator]
+    width = weights.tables.cells[0].gates * operator.rank
+    products = matrix(states.scratch, 0, len(states.scratch) // width, width)
+    after = products[len(products) - 1]
+    for unit in range(start, stop):
+        factors = first_products(weights, plan, states, products, unit, operator)
+        copy(delta[unit, :width], after)
+        child = plan.children[unit + 1] - 1
+        for place in range(place_count(plan, unit, operator) - 1, -1, -1):
+            found = child if is_at(plan, unit, operator, place, child) else -1
+            image = image_of(weights, plan, operator, place, found, states.projected, weights.values)
+            d_image = image_of(weights, plan, operator, place, found, gradients.projected, gradients.values)
+            factors -= 1
+            before = products[factors]
+            for r in range(width):
+                d_image[r] += after[r] * before[r]
+                after[r] *= image[r]
+            child -= found >= 0
+        if operator.label_size > 0:
+            d_image = gradients.label[plan.label_of[unit]]
+            for r in range(width):
+                d_image[r] += after[r]

@@ -6,6 +6,9 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor, nn
 
+from treefold.kernels.compile import kernel
+from treefold.kernels.layout import FormKernel, GatePlaces
+from treefold.kernels.records import Gradients, Matrix, Plan, States, Weights
 from treefold.nn.aggregators.base import Aggregator
 
 # Axes:  N nodes of one level · L child slots · C state size · K output size · M label size
@@ -86,7 +89,74 @@ class Sum(Aggregator):
         """Return the input size of each matrix; the bias starts at zero."""
         return {"slot_weights": self.state_size, "label_weights": self.label_size or 0, "bias": 0}
 
+    def kernel(self) -> FormKernel:
+        """Add up the images of the children and of the label."""
+        return sum_kernel(self.out_size)
+
+    def lay_out(self, places: GatePlaces) -> None:
+        """U in the slots, W at the label, b in the core."""
+        places.slots("slot_weights")
+        places.label("label_weights")
+        places.core("bias")
+
 
 def _only(mode: int, sizes: Sequence[int]) -> tuple[int | slice, ...]:
     """Index the entries that multiply the input of one mode and no other."""
     return tuple(slice(0, size - 1) if other == mode else size - 1 for other, size in enumerate(sizes))
+
+
+def sum_kernel(size: int) -> FormKernel:
+    """Return the kernel of a sum with so many outputs; leaves without children use it too."""
+    return FormKernel(sum_forward, sum_backward, images=size, label_images=size, core=size)
+
+
+@kernel
+def sum_forward(
+    weights: Weights, plan: Plan, states: States, labels: Matrix, start: int, stop: int, group: int, out: Matrix
+) -> None:
+    """Add up the bias and the images, (G·C,)."""
+    operator = weights.tables.operators[plan.groups[group].operator]
+    width = weights.tables.cells[0].gates * weights.tables.state_size
+    bias = weights.values[operator.core : operator.core + width]
+    for unit in range(start, stop):
+        line = out[unit]
+        for k in range(width):
+            line[k] = bias[k]
+        if operator.label_size > 0:
+            image = states.label[plan.label_of[unit]]
+            for k in range(width):
+                line[k] += image[k]
+        for t in range(plan.children[unit], plan.children[unit + 1]):
+            image = states.projected[plan.child_edge[t]]
+            for k in range(width):
+                line[k] += image[k]
+
+
+@kernel
+def sum_backward(
+    weights: Weights,
+    plan: Plan,
+    states: States,
+    labels: Matrix,
+    gradients: Gradients,
+    start: int,
+    stop: int,
+    group: int,
+    delta: Matrix,
+) -> None:
+    """Give the gradient to the bias and to every image."""
+    operator = weights.tables.operators[plan.groups[group].operator]
+    width = weights.tables.cells[0].gates * weights.tables.state_size
+    bias = gradients.values[operator.core : operator.core + width]
+    for unit in range(start, stop):
+        line = delta[unit]
+        for k in range(width):
+            bias[k] += line[k]
+        if operator.label_size > 0:
+            image = gradients.label[plan.label_of[unit]]
+            for k in range(width):
+                image[k] += line[k]
+        for t in range(plan.children[unit], plan.children[unit + 1]):
+            image = gradients.projected[plan.child_edge[t]]
+            for k in range(width):
+                image[k] += line[k]

@@ -1,10 +1,15 @@
 """The tensor train: a chain of small matrices, one for each child, from left to right."""
 
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 import torch
 from torch import Tensor, nn
 
+from treefold.kernels.affine import copy
+from treefold.kernels.children import image_of, is_at, place_count
+from treefold.kernels.compile import inlined, kernel, matrix
+from treefold.kernels.layout import FormKernel, GatePlaces
+from treefold.kernels.records import Gradients, Groups, Ints, Matrix, Plan, States, Tables, Weights
 from treefold.nn.aggregators.base import Aggregator, balance_output
 from treefold.nn.aggregators.tied import fit_tied
 from treefold.nn.math.decompositions import tensor_train_svd
@@ -116,6 +121,30 @@ class TensorTrain(Aggregator):
             "output": self.rank,
         }
 
+    def kernel(self) -> FormKernel:
+        """Carry a vector through the images of the children, which are matrices; the label or the first child starts."""
+        return FormKernel(
+            train_forward,
+            train_backward,
+            plan=train_plan,
+            images=self.rank * self.rank,
+            first_images=self.rank if self._child_starts else None,
+            label_images=self.rank,
+            core=self.rank if self._free_start else 0,
+            has_output=True,
+        )
+
+    def lay_out(self, places: GatePlaces) -> None:
+        """The cores in the slots, the start in the first slot, at the label or in the core, Q in the output."""
+        places.slots("cores", skip=int(self._child_starts))
+        if self._child_starts:
+            places.first_slot("start")
+        elif self._label_starts:
+            places.label("start")
+        else:
+            places.core("start")
+        places.output("output")
+
     @property
     def _free_start(self) -> bool:
         return not self._label_starts and not self._child_starts
@@ -126,3 +155,107 @@ class TensorTrain(Aggregator):
             return list(self.cores)
         identity = torch.eye(self.rank).to(self.cores).unsqueeze(0)
         return [torch.cat([self.cores, identity])] * arity
+
+
+@kernel
+def train_plan(tables: Tables, groups: Groups, index: int, core_rows: Ints, longest: int) -> None:
+    """Reserve room for the carried vectors, and for one line more."""
+    group = groups[index]
+    operator = tables.operators[group.operator]
+    group.scratch = (max(longest, operator.arity) + 3) * operator.rank
+
+
+@inlined
+def carried_vectors(
+    weights: Weights, plan: Plan, states: States, carried: Matrix, unit: int, operator: Any, gate: int
+) -> int:
+    """Write the carried vectors into ``carried`` (steps+1, R); return the number of steps."""
+    rank = operator.rank
+    first, child = 0, plan.children[unit]
+    if operator.label_size > 0:
+        copy(states.label[plan.label_of[unit], gate * rank : (gate + 1) * rank], carried[0])
+    elif operator.shared:
+        start = operator.core + gate * operator.core_size
+        copy(weights.values[start : start + rank], carried[0])
+    else:
+        found = child if is_at(plan, unit, operator, 0, child) else -1
+        image = image_of(weights, plan, operator, 0, found, states.projected, weights.values)
+        copy(image[gate * rank : (gate + 1) * rank], carried[0])
+        first, child = 1, child + (found >= 0)
+    steps = place_count(plan, unit, operator) - first
+    for step in range(steps):
+        found = child if is_at(plan, unit, operator, first + step, child) else -1
+        image = image_of(weights, plan, operator, first + step, found, states.projected, weights.values)
+        before, after = carried[step], carried[step + 1]
+        for r in range(rank):
+            after[r] = before[r] if operator.shared else 0
+        for q in range(rank):
+            factor, row = before[q], image[(gate * rank + q) * rank : (gate * rank + q + 1) * rank]
+            for r in range(rank):
+                after[r] += factor * row[r]
+        child += found >= 0
+    return int(steps)
+
+
+@kernel
+def train_forward(
+    weights: Weights, plan: Plan, states: States, labels: Matrix, start: int, stop: int, group: int, out: Matrix
+) -> None:
+    """Carry a vector through the chain, for each gate: (G·R,)."""
+    operator = weights.tables.operators[plan.groups[group].operator]
+    rank = operator.rank
+    carried = matrix(states.scratch, 0, len(states.scratch) // rank, rank)
+    for unit in range(start, stop):
+        for gate in range(weights.tables.cells[0].gates):
+            steps = carried_vectors(weights, plan, states, carried, unit, operator, gate)
+            copy(carried[steps], out[unit, gate * rank : (gate + 1) * rank])
+
+
+@kernel
+def train_backward(
+    weights: Weights,
+    plan: Plan,
+    states: States,
+    labels: Matrix,
+    gradients: Gradients,
+    start: int,
+    stop: int,
+    group: int,
+    delta: Matrix,
+) -> None:
+    """Carry the gradient back through the chain."""
+    operator = weights.tables.operators[plan.groups[group].operator]
+    rank = operator.rank
+    carried = matrix(states.scratch, 0, len(states.scratch) // rank, rank)
+    carry, first = carried[len(carried) - 1], 0 if operator.label_size > 0 or operator.shared else 1
+    for unit in range(start, stop):
+        for gate in range(weights.tables.cells[0].gates):
+            steps = carried_vectors(weights, plan, states, carried, unit, operator, gate)
+            child = plan.children[unit + 1] - 1
+            copy(delta[unit, gate * rank : (gate + 1) * rank], carry)
+            for step in range(steps - 1, -1, -1):
+                found = child if is_at(plan, unit, operator, first + step, child) else -1
+                image = image_of(weights, plan, operator, first + step, found, states.projected, weights.values)
+                d_image = image_of(weights, plan, operator, first + step, found, gradients.projected, gradients.values)
+                before, after = carried[step], carried[step + 1]
+                for q in range(rank):
+                    base = (gate * rank + q) * rank
+                    row, d_row = image[base : base + rank], d_image[base : base + rank]
+                    factor, total = before[q], carry[q] if operator.shared else carry.dtype.type(0)
+                    for r in range(rank):
+                        total += row[r] * carry[r]
+                        d_row[r] += factor * carry[r]
+                    after[q] = total  # this carried vector is not needed any more
+                copy(after, carry)
+                child -= found >= 0
+            if operator.label_size > 0:
+                d_start = gradients.label[plan.label_of[unit], gate * rank : (gate + 1) * rank]
+            elif operator.shared:
+                begin = operator.core + gate * operator.core_size
+                d_start = gradients.values[begin : begin + rank]
+            else:
+                found = child if is_at(plan, unit, operator, 0, child) else -1
+                d_image = image_of(weights, plan, operator, 0, found, gradients.projected, gradients.values)
+                d_start = d_image[gate * rank : (gate + 1) * rank]
+            for r in range(rank):
+                d_start[r] += carry[r]

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from treefold.errors import ConfigurationError
+from treefold.kernels.layout import FormKernel, GatePlaces
 from treefold.nn.aggregators.base import Aggregator, balance_output
 from treefold.nn.aggregators.full import Full
 from treefold.nn.math.decompositions import homogeneous_factor, hosvd, mode_product
@@ -106,3 +107,14 @@ class Tucker(Aggregator):
             "core.tensor": self.core.kaiming_fans()["tensor"],
             "output": self.rank,
         }
+
+    def kernel(self) -> FormKernel:
+        """Contract the core with the images of the children."""
+        return self.core.kernel(images=self.rank)
+
+    def lay_out(self, places: GatePlaces) -> None:
+        """U in the slots, W at the label, the core's tensor in the core, Q in the output."""
+        places.slots("slot_factors")
+        places.label("label_factor")
+        self.core.lay_out(places)
+        places.output("output")

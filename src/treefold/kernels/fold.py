@@ -1,0 +1,185 @@
+"""The two passes over one part of a batch: forward from the leaves up, backward from the roots down.
+
+A pass goes through the steps of the plan. A step is a run of units, which a form aggregates and a cell turns into memories, or a
+run of edges, which take the linear images of children. Forms and cells are called by their addresses in the tables.
+"""
+
+import numpy as np
+
+from treefold.kernels.affine import affine, affine_inputs_backward, affine_weights_backward
+from treefold.kernels.compile import allocating, call, entry_point, matrix
+from treefold.kernels.records import BLOCK, Gradients, Matrix, Plan, States, Vector, Weights
+
+# Axes:  U units · C state size · S memory size · G gates · R rank · X label vectors · M label size
+
+
+@allocating
+def make_states(weights: Weights, plan: Plan, is_kept: bool, workspace: Vector) -> States:
+    """Allocate the states: the memories always, the rest in the workspace if it is large enough.
+
+    ``is_kept`` says whether a backward pass follows. Without one, all blocks of units use the same place for what they carry.
+    """
+    tables, units, dtype = weights.tables, len(plan.row_of), weights.values.dtype
+    size, cell = tables.state_size, tables.cells[0]
+    carried = plan.carry_of[units]
+    if not is_kept:
+        widest = 0
+        for index in range(len(plan.groups)):
+            widest = max(widest, plan.groups[index].carry)
+        carried = min(carried, BLOCK * widest)
+    children, edges, labels = len(plan.child_unit), len(plan.edge_unit), len(plan.label_row)
+    gates, images, inner = cell.gates * size, tables.image_width, cell.gates * tables.inner_width
+    rows = (units, units, children, edges, edges, labels, units, 1, 1, 1)
+    widths = (
+        gates,
+        cell.unit_cache,
+        cell.child_cache,
+        cell.edge_cache,
+        images,
+        tables.label_width,
+        inner,
+        carried,
+        plan.restricted_size,
+        plan.scratch_size,
+    )
+    at = np.zeros(len(rows) + 1, np.int64)
+    for index in range(len(rows)):  # each begins on a cache line
+        at[index + 1] = at[index] + (rows[index] * widths[index] + 15) // 16 * 16
+    if len(workspace) < at[-1]:
+        workspace = np.empty(at[-1], dtype)
+    return States(
+        np.empty((units, tables.memory_size), dtype),
+        matrix(workspace, at[0], units, gates),
+        matrix(workspace, at[1], units, cell.unit_cache),
+        matrix(workspace, at[2], children, cell.child_cache),
+        matrix(workspace, at[3], edges, cell.edge_cache),
+        matrix(workspace, at[4], edges, images),
+        matrix(workspace, at[5], labels, tables.label_width),
+        matrix(workspace, at[6], units, inner),
+        workspace[at[7] : at[7] + carried],
+        workspace[at[8] : at[8] + plan.restricted_size],
+        workspace[at[9] : at[9] + plan.scratch_size],
+    )
+
+
+@entry_point
+def fold_forward(weights: Weights, plan: Plan, labels: Matrix, is_kept: bool, workspace: Vector) -> States:
+    """Compute the memories of all units of a plan, ``States.memory``, for label vectors (X, M)."""
+    states, tables, zero = make_states(weights, plan, is_kept, workspace), weights.tables, int(np.int64(0))
+    size, cell = tables.state_size, tables.cells[0]
+    for index in range(len(plan.groups)):
+        address = tables.operators[plan.groups[index].operator].prepare
+        if address:
+            call(address, (weights, plan, states, index))
+    for index in range(len(plan.label_runs)):
+        run = plan.label_runs[index]
+        operator = tables.operators[run.key]
+        columns = matrix(weights.values, operator.label_start, operator.label_size + 1, operator.label_width)
+        affine(states.label, zero, run.start, run.stop, labels, zero, plan.label_row, columns)
+    for index in range(len(plan.steps)):
+        step = plan.steps[index]
+        start, stop, key = step.start, step.stop, step.key
+        if step.is_edges:
+            slot = tables.slots[key]
+            if cell.edges_forward:
+                call(cell.edges_forward, (weights, plan, states, start, stop, key))
+            elif slot.width:
+                columns = matrix(weights.values, slot.start, size + 1, slot.width)
+                affine(states.projected, zero, start, stop, states.memory, zero, plan.edge_unit, columns)
+            continue
+        number = plan.groups[key].operator
+        operator = tables.operators[number]
+        out = states.gates if operator.output < 0 else states.inner
+        call(operator.forward, (weights, plan, states, labels, start, stop, key, out))
+        if operator.output >= 0:
+            rank = operator.rank
+            for gate in range(cell.gates):
+                columns = matrix(weights.values, operator.output + gate * (rank + 1) * size, rank + 1, size)
+                affine(states.gates, gate * size, start, stop, states.inner, gate * rank, plan.identity, columns)
+        call(cell.forward, (weights, plan, states, start, stop, number))
+    return states
+
+
+@entry_point
+def fold_backward(
+    weights: Weights,
+    plan: Plan,
+    states: States,
+    labels: Matrix,
+    d_memory: Matrix,
+    d_values: Vector,
+    d_vectors: Matrix,
+) -> None:
+    """Add the gradients of the weights and of the label vectors for those of the memories, which it uses up."""
+    gradients = Gradients(
+        d_memory,
+        np.empty_like(states.gates),
+        np.zeros_like(states.edges),
+        np.zeros_like(states.projected),
+        np.zeros_like(states.label),
+        np.zeros_like(states.inner),
+        np.empty_like(states.carry),
+        np.zeros_like(states.restricted),
+        d_values,
+        d_vectors,
+    )
+    tables, zero = weights.tables, int(np.int64(0))
+    size, cell = tables.state_size, tables.cells[0]
+    for index in range(len(plan.steps) - 1, -1, -1):
+        step = plan.steps[index]
+        start, stop, key = step.start, step.stop, step.key
+        if step.is_edges:
+            slot = tables.slots[key]
+            if cell.edges_backward:
+                call(cell.edges_backward, (weights, plan, states, gradients, start, stop, key))
+            elif slot.width:
+                columns = matrix(weights.values, slot.start, size + 1, slot.width)
+                affine_inputs_backward(
+                    gradients.projected, zero, start, stop, gradients.memory, zero, plan.edge_unit, columns
+                )
+            continue
+        number = plan.groups[key].operator
+        operator = tables.operators[number]
+        call(cell.backward, (weights, plan, states, gradients, start, stop, number))
+        delta = gradients.gates
+        if operator.output >= 0:
+            rank, delta = operator.rank, gradients.inner
+            for gate in range(cell.gates):
+                columns = matrix(weights.values, operator.output + gate * (rank + 1) * size, rank + 1, size)
+                affine_inputs_backward(
+                    gradients.gates, gate * size, start, stop, delta, gate * rank, plan.identity, columns
+                )
+        call(operator.backward, (weights, plan, states, labels, gradients, start, stop, key, delta))
+    # The gradients of all matrices, each for the rows of all steps together, so that it is read and written once.
+    for index in range(len(plan.slot_runs)):
+        run = plan.slot_runs[index]
+        slot, edges = tables.slots[run.key], plan.by_slot[run.start : run.stop]
+        if cell.edges_weights:
+            call(cell.edges_weights, (weights, plan, states, gradients, edges, run.key))
+        elif slot.width:
+            d_columns = matrix(d_values, slot.start, size + 1, slot.width)
+            affine_weights_backward(gradients.projected, zero, edges, states.memory, zero, plan.edge_unit, d_columns)
+    for index in range(len(plan.group_runs)):
+        run = plan.group_runs[index]
+        members, operator = plan.by_group[run.start : run.stop], tables.operators[plan.groups[run.key].operator]
+        if operator.output >= 0:
+            rank = operator.rank
+            for gate in range(cell.gates):
+                d_columns = matrix(d_values, operator.output + gate * (rank + 1) * size, rank + 1, size)
+                affine_weights_backward(
+                    gradients.gates, gate * size, members, states.inner, gate * rank, plan.identity, d_columns
+                )
+        if operator.weights:
+            call(operator.weights, (weights, plan, states, labels, gradients, members, run.key))
+    for index in range(len(plan.groups)):
+        address = tables.operators[plan.groups[index].operator].finish
+        if address:
+            call(address, (weights, plan, gradients, index))
+    for index in range(len(plan.label_runs)):
+        run = plan.label_runs[index]
+        operator = tables.operators[run.key]
+        columns = matrix(weights.values, operator.label_start, operator.label_size + 1, operator.label_width)
+        d_columns = matrix(d_values, operator.label_start, operator.label_size + 1, operator.label_width)
+        rows = plan.identity[run.start : run.stop]
+        affine_weights_backward(gradients.label, zero, rows, labels, zero, plan.label_row, d_columns)
+        affine_inputs_backward(gradients.label, zero, run.start, run.stop, d_vectors, zero, plan.label_row, columns)

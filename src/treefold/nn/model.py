@@ -1,0 +1,96 @@
+"""The model: an encoder with a head."""
+
+from collections.abc import Callable
+from typing import final
+
+from torch import Tensor, nn
+
+from treefold.errors import ConfigurationError, require_choice
+from treefold.kernels.layout import FlatLayout
+from treefold.nn.encoder import TreeEncoder
+from treefold.nn.engine import FusedEngine, TorchEngine, engine_for
+from treefold.nn.heads import Head, HeadKernel
+from treefold.trees.batch import Batch, Ints
+from treefold.trees.forest import Forest
+
+# Axes:  B trees · P pairs · K classes or outputs
+
+
+@final
+class TreeModel(nn.Module):
+    """An encoder with a head: from a batch of trees to answers.
+
+    >>> from treefold import Classifier, OneHot, TreeLSTM
+    >>> forest = Forest(["(and (not a) b)", "c"])
+    >>> cell = TreeLSTM("tucker", state_size=4, arity=2, rank=2, label_size=len(forest.vocabulary))
+    >>> model = TreeModel(TreeEncoder(cell, OneHot(forest.vocabulary)), Classifier(in_size=4, classes=2))
+    >>> model(forest.batch()).shape
+    torch.Size([2, 2])
+    """
+
+    def __init__(self, encoder: TreeEncoder, head: Head, *, readout: str = "root") -> None:
+        super().__init__()
+        require_choice("TreeModel", "readout", readout, ["root"])
+        if not isinstance(encoder, TreeEncoder) or not isinstance(head, Head):
+            raise ConfigurationError(
+                f"TreeModel expects an encoder and a head, got {type(encoder).__name__} and {type(head).__name__}."
+            )
+        if head.in_size != encoder.out_size:
+            raise ConfigurationError(
+                f"TreeModel expects a head with in_size={encoder.out_size}, the encoder's out_size, got {head.in_size}."
+            )
+        self.encoder = encoder
+        self.head = head
+        self.readout = readout
+        self._head_kernel: HeadKernel | None = None
+
+    def forward(self, batch: Batch | Forest) -> Tensor:
+        """Return the head's outputs for a batch, or for all trees of a forest."""
+        encoding = self.encoder(batch)
+        outputs: Tensor = self.head(encoding.nodes if self.head.reads == "nodes" else encoding.roots)
+        return outputs
+
+    def predictor(self) -> Callable[[Forest, Ints], Tensor]:
+        """Return a function from a forest and the numbers of some trees to the head's outputs, without gradients.
+
+        It prepares the weights once: use it for many batches, as long as the weights do not change.
+
+        >>> from treefold import OneHot, TreeLSTM, Classifier
+        >>> forest = Forest(["(f a)", "b", "(f b)"])
+        >>> cell = TreeLSTM("sum", state_size=4, arity=1, label_size=3)
+        >>> model = TreeModel(TreeEncoder(cell, OneHot("fab")), Classifier(in_size=4, classes=2))
+        >>> model.predictor()(forest, np.array([2, 0])).shape
+        torch.Size([2, 2])
+        """
+        engine = self.engine()
+        return (engine.prepare() if isinstance(engine, FusedEngine) else engine).outputs
+
+    def answers(self, forest: Forest, trees: Ints) -> Tensor:
+        """Return the head's outputs for some trees of a forest, without gradients."""
+        return self.predictor()(forest, trees)
+
+    def engine(self) -> TorchEngine:
+        """Return the engine that computes the model, as long as no part of it is replaced or gets a hook."""
+        return engine_for(self.encoder, self)
+
+    def head_kernel(self) -> HeadKernel | None:
+        """Return the kernel of the head, the same one as long as its layers are the same."""
+        kernel = self.head.kernel()
+        known = self._head_kernel
+        if kernel is not None and known is not None and _modules(known.layout) == _modules(kernel.layout):
+            if known.layout.fits:
+                return known
+        self._head_kernel = kernel
+        return kernel
+
+    def layouts(self) -> list[FlatLayout]:
+        """Return how parameters should be placed in one tensor for the kernels, for `FlatParameters`."""
+        engine = self.engine()
+        if not isinstance(engine, FusedEngine):
+            return []
+        head = self.head_kernel()
+        return [engine.layout, *([] if head is None else [head.layout])]
+
+
+def _modules(layout: FlatLayout) -> list[nn.Module]:
+    return [entry.module for entry in layout.entries]
