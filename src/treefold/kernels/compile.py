@@ -97,15 +97,16 @@ def cache_folder() -> Path | None:
 
 
 def _fingerprint() -> int:
-    """Return a checksum of all files with kernels: they call each other, so a change in one outdates them all."""
-    package = Path(__file__).parents[1]
-    paths = sorted([*(package / "kernels").glob("*.py"), *(package / "nn").rglob("*.py")])
-    return zlib.crc32(b"".join(path.read_bytes() for path in paths))
+    """Return a checksum of the files of this folder: forms and cells call them, so a change in one outdates all kernels."""
+    return zlib.crc32(b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py"))))
 
 
 class _Locator(caching._CacheLocator):  # type: ignore[misc]
-    def __init__(self, function: Callable[..., object], path: str) -> None:
-        self._module, self._stamp = function.__module__, zlib.crc32(Path(path).read_bytes())
+    def __init__(self, function: Any, path: str) -> None:
+        # Numba looks at the function's own file alone; kernels that it imports from other files count too.
+        called = {each.__code__.co_filename for each in function.__globals__.values() if hasattr(each, "py_func")}
+        files = sorted(each for each in {path, *called} if Path(each).is_file())
+        self._module, self._stamp = function.__module__, zlib.crc32(b"".join(Path(each).read_bytes() for each in files))
 
     def get_cache_path(self) -> str:
         return str(cache_folder())

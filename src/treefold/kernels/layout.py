@@ -388,9 +388,16 @@ class GatePlaces:
         """Put ``name`` (M or M+1, …) into the matrix of the label, if there is one."""
         self._add_label(self._form, name, self._gate * self._kernel.label_images)  # type: ignore[arg-type]
 
-    def core(self, name: str, *, module: nn.Module | None = None, strides: tuple[int, ...] | None = None) -> None:
-        """Put ``name`` into the core."""
-        start = self._row["core"] + self._gate * self._kernel.core
+    def core(
+        self,
+        name: str,
+        *,
+        module: nn.Module | None = None,
+        offset: int = 0,
+        strides: tuple[int, ...] | None = None,
+    ) -> None:
+        """Put ``name`` into the core, from an offset on."""
+        start = self._row["core"] + self._gate * self._kernel.core + offset
         self._layout.add(self._form if module is None else module, name, start, strides)  # type: ignore[arg-type]
 
     def output(self, name: str) -> None:
