@@ -342,7 +342,7 @@ def test_bad_compressions_leave_nothing(
 def test_tensors_too_large_to_write_out_are_refused(
     treefold: Treefold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("treefold.cli.model._MOST_ENTRIES", 99)
+    monkeypatch.setattr("treefold.analysis.description._MOST_ENTRIES", 99)
     done = treefold("compress", runs.full().folder, "--rank", 2, "--out", tmp_path / "small")
     assert (
         done.code == 2

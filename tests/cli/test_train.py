@@ -31,7 +31,8 @@ def test_a_run_is_trained_evaluated_and_used(data: Path, tmp_path: Path) -> None
     run = tmp_path / "run"
     done = treefold("train", data, "--out", run, *SMALL, "--baselines")
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("epoch ") == 2 and "accuracy on the test set: " in done.stdout
+    finished = re.findall(r"^epoch +(\d+)  loss", done.stderr, re.MULTILINE)  # a slow machine prints more lines
+    assert finished == ["1", "2"] and "accuracy on the test set: " in done.stdout
     assert all(name in done.stdout for name in ("majority class", "bag of nodes", "bag of parent-child pairs"))
     measured = json.loads(treefold("evaluate", run, data, "--json").stdout)
     assert f"accuracy on the test set: {measured['accuracy']:.4f}" in done.stdout

@@ -1,1 +1,1 @@
-"""Evaluation, explanations and baselines."""
+"""What a trained model does and contains: evaluation, predictions, explanations, description, and baselines."""

@@ -1,23 +1,19 @@
-"""What `treefold data inspect` finds in a data set, and how it shows it in 80 columns."""
+"""Statistics of a data set: sizes, depths, arities, label balance, duplicates between splits, and example trees."""
 
-from collections import Counter
 from itertools import combinations
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from rich.markup import escape
 
-from treefold.cli.console import out
 from treefold.data.dataset import Dataset
 from treefold.trees.tree import Tree
 
-_BAR = 30
-_DRAWN_NODES = 15
+DRAWN_NODES: Final = 15
 
 
-def findings(data: Dataset) -> dict[str, Any]:
-    """Return sizes, histograms, balance, duplicates and three trees, ready for JSON."""
+def inspect(data: Dataset) -> dict[str, Any]:
+    """Return sizes, histograms, class balance, duplicates and three trees, ready for JSON."""
     forest = data.forest
     depths = np.maximum.reduceat(forest.depths, forest.offsets[:-1]) if len(forest) else np.zeros(0, np.int64)
     present = (
@@ -45,7 +41,7 @@ def _parent_rows(data: Dataset) -> npt.NDArray[np.int64]:
 
 
 def _histogram(values: npt.NDArray[Any]) -> dict[str, int]:
-    """Count values; one bin each up to 20 different ones, else bins of doubling width."""
+    """Count values: a bin for each value if they span less than 20, otherwise bins of doubling width."""
     if not len(values):
         return {}
     if int(values.max()) - int(values.min()) < 20:
@@ -71,7 +67,7 @@ def _balance(data: Dataset, part: npt.NDArray[np.int64]) -> dict[str, int]:
 
 
 def _duplicates(data: Dataset) -> dict[str, int]:
-    """Count equal examples within the whole and between each two splits."""
+    """Count equal examples in the whole data set and between each two splits."""
     keys = data.keys()
     result = {"within all": len(keys) - len(set(keys))}
     sets = {name: {keys[index] for index in part.tolist()} for name, part in data.splits.items()}
@@ -81,64 +77,10 @@ def _duplicates(data: Dataset) -> dict[str, int]:
 
 
 def _three(data: Dataset) -> list[Tree]:
-    """Choose three trees that fit on the screen: spread over the data set, the nearest to a middling size."""
+    """Choose a tree from each third of the data set, of a size near the median that fits on the screen."""
     sizes = data.forest.sizes
     if not len(sizes):
         return []
     blocks = np.array_split(np.arange(len(sizes)), min(3, len(sizes)))
-    wanted = min(_DRAWN_NODES, int(np.median(sizes)))
+    wanted = min(DRAWN_NODES, int(np.median(sizes)))
     return [data.forest[int(block[np.abs(sizes[block] - wanted).argmin()])] for block in blocks]
-
-
-def show(found: dict[str, Any], name: str) -> None:
-    """Print the findings for a terminal of 80 columns."""
-    kind = "pairs" if found["pairs"] else "trees"
-    out.print(f"[bold]{escape(name)}[/bold]")
-    rows = [
-        (kind, f"{found['examples']:,}"),
-        ("nodes", f"{found['nodes']:,}, {found['mean_size']:.1f} a tree"),
-        ("depth", f"{found['mean_depth']:.2f} on average, greatest {found['depth']}"),
-        ("arity", f"greatest {found['arity']}"),
-        ("labels", f"{found['labels']:,}: {_joined(found['most_frequent_labels'])}"),
-        ("splits", ", ".join(f"{split} {count:,}" for split, count in found["splits"].items()) or "none"),
-        ("made by", _joined_made(found["made"])),
-    ]
-    for row, value in rows:
-        out.print(f"  {row:<8} {escape(_fitted(value, 68))}")
-    for title, key in [("nodes of a tree", "sizes"), ("depth of a tree", "depths"), ("children of a node", "arities")]:
-        _bars(title, found[key])
-    _bars("class", found["classes"]["all"])
-    out.print("\n[bold]equal examples[/bold]")
-    for where, count in found["duplicates"].items():
-        warn = "  [yellow]← the test is not independent[/yellow]" if count and where != "within all" else ""
-        out.print(f"  {where:<24} {count:,}{warn}")
-    for text in found["drawn"]:
-        out.print()
-        for line in Tree.parse(text).draw(max_nodes=_DRAWN_NODES, max_depth=8).split("\n"):
-            out.print("  " + escape(_fitted(line, 76)))
-
-
-def _bars(title: str, counts: dict[str, int]) -> None:
-    if not counts:
-        return
-    out.print(f"\n[bold]{title}[/bold]")
-    shown = dict(Counter(counts).most_common(20)) if len(counts) > 20 else counts
-    most, total = max(counts.values()), sum(counts.values())
-    width = min(24, max(len(name) for name in shown))
-    for name, count in shown.items():
-        bar = "█" * max(round(_BAR * count / most), 1 if count else 0)
-        out.print(f"  {escape(_fitted(name, width)):<{width}} {count:>10,} {count / total:>6.1%} {bar}")
-    if len(shown) < len(counts):
-        out.print(f"  … and {len(counts) - len(shown):,} more")
-
-
-def _joined(counts: dict[str, int]) -> str:
-    return ", ".join(counts)
-
-
-def _joined_made(made: dict[str, Any]) -> str:
-    return ", ".join(f"{key} {value}" for key, value in made.items() if key != "settings")
-
-
-def _fitted(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: width - 1] + "…"
