@@ -9,7 +9,8 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "treefold"
 LAYERS = [
-    ["errors", "files"],
+    ["errors"],
+    ["files"],
     ["trees"],
     ["data"],
     ["kernels", "nn"],

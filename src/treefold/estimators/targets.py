@@ -5,7 +5,6 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.model_selection import train_test_split  # type: ignore[import-untyped]
 from sklearn.utils.validation import column_or_1d  # type: ignore[import-untyped]
 
 from treefold.errors import ConfigurationError, ShapeError, TrainingError, nearest
@@ -161,6 +160,8 @@ def hold_out(numbers: Ints, classes: Ints | None, fraction: float, seed: int) ->
         present = int((sizes > 0).sum())
         if sizes[sizes > 0].min() < 2 or count < present or len(numbers) - count < present:
             strata = None
+    from sklearn.model_selection import train_test_split  # type: ignore[import-untyped]  # slow to import
+
     train, held = train_test_split(numbers, test_size=count, stratify=strata, random_state=seed)
     return np.sort(train), np.sort(held)
 
