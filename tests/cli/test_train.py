@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 import treefold.cli.train as display
-from tests.cli.test_data import treefold
+from tests.cli.test_data import LONG, treefold
 from treefold.training import Progress
 
 
@@ -73,7 +73,7 @@ def test_an_interrupted_run_says_how_to_go_on_and_does(data: Path, tmp_path: Pat
         assert process.poll() is None
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=LONG)
     assert process.returncode == 130 and "interrupted" in said and "Traceback" not in said
     config = run / "config.toml"
     config.write_text(config.read_text().replace("epochs = 500", "epochs = 1"))

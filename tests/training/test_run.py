@@ -147,7 +147,7 @@ def test_a_killed_run_is_never_damaged_and_ends_with_the_same_weights(whole: Pat
         if kills < 20:
             time.sleep(rng.random() * 1.5)
             process.send_signal(signal.SIGKILL)
-        _, said = process.communicate(timeout=120)
+        _, said = process.communicate(timeout=600)
         if process.returncode == 0:
             finished += 1
             assert weights(run) == weights(whole)
