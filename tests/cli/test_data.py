@@ -130,7 +130,7 @@ def test_a_full_disk_is_said_in_words_and_leaves_nothing(tmp_path: Path) -> None
 
 def test_an_interrupt_leaves_nothing(tmp_path: Path) -> None:
     code = "from treefold.cli import console, main; console._SECONDS_BETWEEN_LINES = 0; main()"
-    command = [sys.executable, "-c", code, "data", "listops", "--out", str(tmp_path / "d"), "--size", "100000000"]
+    command = [sys.executable, "-c", code, "data", "listops", "--out", str(tmp_path / "d"), "--size", "3000000"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None and process.stderr.readline().startswith("ListOps trees: ")
     process.send_signal(signal.SIGINT)
