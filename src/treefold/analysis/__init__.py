@@ -1,1 +1,6 @@
-"""Evaluation, explanations and baselines."""
+"""Analysis of trained models.
+
+- evaluation: scores on a data set, over the whole split and by the shape of the trees
+- explaining: what the model believes of every subtree, and which subtrees matter most for its answer
+- baselines: what simple models reach that count labels
+"""

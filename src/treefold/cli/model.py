@@ -66,7 +66,7 @@ def evaluate(
     Example: `treefold evaluate runs/hosvd data/listops --split validation`
     """
     saved, examples = load_model(run), Dataset.open(data)
-    if baselines and saved.settings.task not in ("tree", "pair"):
+    if baselines and (saved.task.per_node or not saved.task.has_classes):
         raise ConfigurationError(
             f"--baselines expects a model that classifies trees or pairs, got one of task {saved.settings.task!r}; leave it out."
         )
@@ -236,8 +236,7 @@ def compress(
         say(f"  … and {len(errors) - _SHOWN_ERRORS:,} smaller ones")
     if examples is not None:
         before, after = (measure(each, examples) for each in (saved, small))
-        kind = "R²" if before.task == "regression" else "accuracy"
-        say(f"{kind} on {before.split}: {before.score:.4f} before, {after.score:.4f} after")
+        say(f"{saved.task.score_name} on {before.split}: {before.score:.4f} before, {after.score:.4f} after")
 
 
 class _LeftOut:

@@ -16,23 +16,23 @@ from treefold.errors import ModelFileError
 from treefold.nn.aggregators import Aggregator
 from treefold.nn.cells import Cell, PerLabel
 from treefold.nn.encoder import TreeEncoder
-from treefold.nn.models import NodeClassifier
 from treefold.training.run import METRICS
 from treefold.training.saving import SavedModel
+from treefold.training.task import task_of
 from treefold.trees.tree import Tree
 
 _WIDTH: Final = 80
 _BAR: Final = 30
 _DRAWN: Final = 60  # nodes
 _NAMES: Final = {"accuracy": "accuracy", "macro_f1": "macro-F1", "r2": "R²", "mae": "MAE", "rmse": "RMSE"}
-_KINDS: Final = {"tree": "trees", "pair": "pairs", "node": "nodes", "regression": "trees"}
 
 
 def show_evaluation(found: Evaluation, baselines: dict[str, float] | None, trained_on: int) -> None:
     """Print the scores, the confusion matrix and the groups."""
+    task = task_of(found.task)
     where = "all examples" if found.split == "all" else f"the {found.split} split"
     unlabelled = f", {found.unlabelled:,} without a label left out" if found.unlabelled else ""
-    say(f"on {where}: {found.count:,} {_KINDS[found.task]}{unlabelled}")
+    say(f"on {where}: {found.count:,} {task.judged}s{unlabelled}")
     for name, score in found.scores.items():
         say(f"  {_NAMES[name]:<9} {score:.4f}")
     say(f"  {'mean loss':<9} {found.loss:.4f}")
@@ -43,11 +43,10 @@ def show_evaluation(found: Evaluation, baselines: dict[str, float] | None, train
             say(f"  {name:<26} {score:.4f}")
     if found.confusion:
         _show_confusion(found)
-    measure = "mean absolute error" if found.task == "regression" else "accuracy"
     for shape, groups in found.groups.items():
-        owner = "larger tree" if found.task == "pair" else "tree"
+        owner = "larger tree" if task.trees == 2 else "tree"
         title = "number of inner nodes" if shape == "inner_nodes" else shape
-        say(f"\n{measure} by {title} of the {owner}")
+        say(f"\n{task.group_score_name} by {title} of the {owner}")
         _show_groups(groups)
 
 
@@ -104,15 +103,8 @@ def description(saved: SavedModel, folder: Path) -> dict[str, Any]:
     ]
     if encoder.labels is not None and any(True for _ in encoder.labels.parameters()):
         parts.append({**_part("labels", "table", encoder.labels, 1), "multiply_adds": 0})  # looked up
-    judged = (
-        "each node"
-        if isinstance(head, NodeClassifier)
-        else "each pair"
-        if saved.settings.task == "pair"
-        else "each tree"
-    )
     parts += [
-        _part(judged, f"{type(head).__name__}.{name}", module, 1)
+        _part(f"each {saved.task.judged}", f"{type(head).__name__}.{name}", module, 1)
         for name, module in head.named_children()
         if any(True for _ in module.parameters())
     ]

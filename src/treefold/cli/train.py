@@ -74,8 +74,8 @@ def _train(
             saved, result = train_run(examples, out_folder, settings, reporter=display, workers=workers)
     if not workers.is_first:
         return
-    chosen = saved.settings.task
-    name = "R²" if chosen == "regression" else "accuracy"
+    chosen = saved.task
+    name = chosen.score_name
     if result.history and "validation_score" in result.history[-1]:
         out.print(
             f"best {name} on validation: {result.best_score:.4f}, after epoch {result.best_epoch} of {result.epochs}"
@@ -84,7 +84,7 @@ def _train(
         known = Examples.of(examples, chosen)
         measured = Score.of(saved.model, known, known.known(examples.splits["test"]))
         out.print(f"{name} on the test set: {measured.score:.4f}")
-    if baselines and chosen in ("tree", "pair") and len(examples.splits.get("test", [])):
+    if baselines and chosen.has_classes and not chosen.per_node and len(examples.splits.get("test", [])):
         for baseline, score in measure_baselines(examples).items():
             out.print(f"  {baseline}: {score:.4f}")
     out.print(f"look at it: treefold describe {out_folder}; treefold evaluate {out_folder} {data}")
