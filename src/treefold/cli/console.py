@@ -3,16 +3,37 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Annotated
 
+import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from treefold.errors import ReadError
+from treefold.training.plugins import load_plugin
 
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 _SECONDS_BETWEEN_LINES = 10
+
+
+def _load(names: list[str] | None) -> list[str] | None:
+    for name in names or []:
+        load_plugin(name)
+    return names
+
+
+# Loaded before the other options are read, so that a command needs the argument alone.
+Plugins = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--plugin",
+        help="A Python file, or a module, with your own aggregators, cells or tasks; may be repeated.",
+        callback=_load,
+        is_eager=True,
+    ),
+]
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from treefold.analysis.evaluation import evaluate as measure
 from treefold.analysis.evaluation import split_of
 from treefold.analysis.explaining import beliefs, occlusion
 from treefold.cli import prediction
-from treefold.cli.console import err, progress
+from treefold.cli.console import Plugins, err, progress
 from treefold.cli.showing import (
     cells_of,
     description,
@@ -58,6 +58,7 @@ def evaluate(
     ] = None,
     as_json: Json = False,
     baselines: Annotated[bool, typer.Option("--baselines", help="Also measure what simple models reach.")] = False,
+    plugins: Plugins = None,
 ) -> None:
     """Measure a model on a data set: accuracy, macro-F1, confusion, and accuracy by depth, size and arity of the trees.
 
@@ -98,6 +99,7 @@ def predict(
     ] = False,
     top: Annotated[int, typer.Option(min=1, help="How many subtrees to explain by.")] = 5,
     as_json: Annotated[bool, typer.Option("--json", help="Print explanations as JSON lines too.")] = False,
+    plugins: Plugins = None,
 ) -> None:
     """Predict for trees: an s-expression a line, or JSON lines with `tree`, or `left` and `right`, or any other format.
 
@@ -146,6 +148,7 @@ def embed(
     unknown: Unknown = "error",
     skip_bad: SkipBad = False,
     force: Force = False,
+    plugins: Plugins = None,
 ) -> None:
     """Write the states of the roots of trees, a row for each tree; of pairs, the left one's and then the right one's.
 
@@ -185,7 +188,7 @@ def embed(
     say(f"{out_file}: {len(table):,} states of size {table.shape[1]}{left_out}")
 
 
-def describe(run: Run, as_json: Json = False) -> None:
+def describe(run: Run, as_json: Json = False, plugins: Plugins = None) -> None:
     """Show a model: its parts with parameters and multiply-adds a node, labels, classes, and how training went.
 
     Example: `treefold describe runs/hosvd`
@@ -204,6 +207,7 @@ def compress(
     rank: Annotated[int | None, typer.Option(min=1, help="The rank of the new form.")] = None,
     data: Annotated[Path | None, typer.Option(help="A data set on which to compare the two.")] = None,
     force: Force = False,
+    plugins: Plugins = None,
 ) -> None:
     """Decompose the tensors of a trained model into another form, with fewer parameters at a small rank.
 

@@ -9,7 +9,7 @@ from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
 from treefold.analysis.baselines import baselines as measure_baselines
-from treefold.cli.console import err, out
+from treefold.cli.console import Plugins, err, out
 from treefold.data.dataset import Dataset
 from treefold.errors import ConfigurationError
 from treefold.training import resume as resume_run
@@ -34,6 +34,7 @@ def train(
         bool, typer.Option("--resume", help="Go on with the run in --out, which was interrupted.")
     ] = False,
     baselines: Annotated[bool, typer.Option("--baselines", help="Also measure what simple models reach.")] = False,
+    plugins: Plugins = None,
 ) -> None:
     """Train a model, and keep every step of it in a run directory.
 
