@@ -61,7 +61,7 @@ def test_other_threads_are_not_counted() -> None:
 
 def wrapped_ones() -> list[object]:
     examples = [Examples.batch, Examples.loss, Score.of]
-    return [torch.autograd.backward, vars(loop)["deal"], loop.Trainer.__init__, *examples]
+    return [torch.autograd.backward, vars(loop)["epoch_batches"], loop.Trainer.__init__, *examples]
 
 
 def test_a_watched_training_is_the_same_training_and_nothing_stays_wrapped(tmp_path: Path) -> None:

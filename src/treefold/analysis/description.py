@@ -20,7 +20,7 @@ _MOST_ENTRIES: Final = 100_000_000  # of a dense tensor: 400 MB
 
 def describe(saved: SavedModel, folder: Path) -> dict[str, Any]:
     """Return the parts of a model and a summary of its training, ready for JSON."""
-    encoder, head, task = saved.model.encoder, saved.model.head, saved.settings.task
+    encoder, head = saved.model.encoder, saved.model.head
     parts = [
         _part(nodes, name, module, cell.arity)
         for nodes, cell in _cells(encoder)
@@ -28,14 +28,13 @@ def describe(saved: SavedModel, folder: Path) -> dict[str, Any]:
     ]
     if encoder.labels is not None and any(True for _ in encoder.labels.parameters()):
         parts.append({**_part("labels", "table", encoder.labels, 1), "multiply_adds": 0})  # rows are looked up
-    scope = {"node": "each node", "pair": "each pair"}.get(task, "each tree")
     parts += [
-        _part(scope, f"{type(head).__name__}.{name}", module, 1)
+        _part(f"each {saved.task.judged}", f"{type(head).__name__}.{name}", module, 1)
         for name, module in head.named_children()
         if any(True for _ in module.parameters())
     ]
     return {
-        "task": task,
+        "task": saved.settings.task,
         "model": saved.settings.model.model_dump(exclude_none=True),
         "operators": list(saved.labels.operators),
         "labels": list(saved.labels.names),

@@ -53,12 +53,12 @@ def answers(saved: SavedModel, examples: list[Trees]) -> list[dict[str, Any]]:
     require_task_fits(saved, examples)
     forest = Forest(tree for trees in examples for tree in trees)
     rows = probabilities(saved, forest)
-    task, classes = saved.settings.task, saved.classes
-    if task == "regression":
+    task, classes = saved.task, saved.classes
+    if not task.has_classes:
         return [{"prediction": row if len(row) > 1 else row[0]} for row in rows.tolist()]
     best, codes = rows.max(1)
     names = [classes[code] for code in codes.tolist()]
-    if task != "node":
+    if not task.per_node:
         rounded = [[round(number, 6) for number in row] for row in rows.tolist()]
         return [
             {"prediction": name, "probabilities": dict(zip(classes, row, strict=True))}
@@ -78,7 +78,7 @@ def root_states(saved: SavedModel, examples: list[Trees]) -> list[npt.NDArray[np
 
 def require_task_fits(saved: SavedModel, examples: list[Trees]) -> None:
     """Raise unless the examples are pairs for a model of pairs, and single trees for other models."""
-    pairs = saved.settings.task == "pair"
+    pairs = saved.task.trees == 2
     for trees in examples:
         if pairs and len(trees) != 2:
             raise ConfigurationError(

@@ -133,7 +133,7 @@ def watched(watch: Stopwatch) -> Iterator[None]:
         vars(trainer.model.encoder)["forward"] = forward
 
     wrapped: list[tuple[Any, str, str]] = [
-        (loop, "deal", "deal"),
+        (loop, "epoch_batches", "deal"),
         (gradients, "gather_translated", "schedule"),
         (Examples, "batch", "schedule"),
         (FusedGradients, "add", "kernels"),

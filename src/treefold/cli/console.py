@@ -5,8 +5,9 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Annotated, Final
 
+import typer
 from rich.console import Console
 
 from treefold.errors import ReadError
@@ -38,6 +39,27 @@ def fitted(text: str, width: int) -> str:
     'a long…'
     """
     return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def _load_plugins(names: list[str] | None) -> list[str] | None:
+    if names:
+        from treefold.training.plugins import load_plugin
+
+        for name in names:
+            load_plugin(name)
+    return names
+
+
+# Loaded before the other options are read: a command only declares the option.
+Plugins = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--plugin",
+        help="A Python file or module with your own aggregators, cells or tasks; may be repeated.",
+        callback=_load_plugins,
+        is_eager=True,
+    ),
+]
 
 
 @contextmanager

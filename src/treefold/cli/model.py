@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
 import typer
 
-from treefold.cli.console import WIDTH, err, fitted, progress, say
+from treefold.cli.console import WIDTH, Plugins, err, fitted, progress, say
 from treefold.data.readers import READERS, format_of
 from treefold.data.readers.records import OnBad, Record, placed
 from treefold.data.readers.tables import Columns
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from treefold.analysis.evaluation import Evaluation
     from treefold.analysis.explaining import Belief, Occlusion
     from treefold.analysis.prediction import Trees, Unknown
+    from treefold.training import Task
 
 Run = Annotated[Path, typer.Argument(help="The directory of a run or saved model.", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -43,7 +44,6 @@ _BAR: Final = 30
 _DRAWN_NODES: Final = 60
 _SHOWN_ERRORS: Final = 16
 _SCORES: Final = {"accuracy": "accuracy", "macro_f1": "macro-F1", "r2": "R²", "mae": "MAE", "rmse": "RMSE"}
-_EXAMPLES: Final = {"tree": "trees", "pair": "pairs", "node": "nodes", "regression": "trees"}
 
 
 def evaluate(
@@ -55,6 +55,7 @@ def evaluate(
     ] = None,
     as_json: Json = False,
     baselines: Annotated[bool, typer.Option("--baselines", help="Also evaluate simple models.")] = False,
+    plugins: Plugins = None,
 ) -> None:
     """Evaluate a model on a data set: accuracy, macro-F1, confusion matrix, groups by tree shape.
 
@@ -71,7 +72,7 @@ def evaluate(
     from treefold.training.saving import load_model
 
     saved, examples = load_model(run), Dataset.open(data)
-    if baselines and saved.settings.task not in ("tree", "pair"):
+    if baselines and (saved.task.per_node or not saved.task.has_classes):
         raise ConfigurationError(
             f"--baselines expects a model that classifies trees or pairs, got one of task {saved.settings.task!r}; leave it out."
         )
@@ -87,7 +88,7 @@ def evaluate(
     if as_json:
         typer.echo(json.dumps({**found.to_json(), **extra}))
         return
-    _show_scores(found)
+    _show_scores(found, saved.task)
     if baselines:
         count = extra["baselines_trained_on"]
         say(f"\naccuracy of baselines, trained on {count:,} examples" + (" of more" if labelled > count else ""))
@@ -95,7 +96,7 @@ def evaluate(
             say(f"  {name:<26} {score:.4f}")
     if found.confusion:
         _show_confusion(found)
-    _show_groups(found)
+    _show_groups(found, saved.task)
 
 
 def predict(
@@ -112,6 +113,7 @@ def predict(
     ] = False,
     top: Annotated[int, typer.Option(min=1, help="With --explain: how many subtrees to show.")] = 5,
     as_json: Annotated[bool, typer.Option("--json", help="Print explanations as JSON lines too.")] = False,
+    plugins: Plugins = None,
 ) -> None:
     """Predict the classes or numbers of trees from a file or from standard input.
 
@@ -165,6 +167,7 @@ def embed(
     unknown: UnknownLabels = "error",
     skip_bad: SkipBad = False,
     force: Force = False,
+    plugins: Plugins = None,
 ) -> None:
     """Write the root states of trees to a .npy or .csv file.
 
@@ -211,7 +214,7 @@ def embed(
     say(f"{out_file}: {len(table):,} states of size {table.shape[1]}{left_out}")
 
 
-def describe(run: Run, as_json: Json = False) -> None:
+def describe(run: Run, as_json: Json = False, plugins: Plugins = None) -> None:
     """Show the parts of a model, their parameters and costs, and how training went.
 
     Costs are multiply-adds for each node.
@@ -237,6 +240,7 @@ def compress(
     rank: Annotated[int | None, typer.Option(min=1, help="The rank of the new form.")] = None,
     data: Annotated[Path | None, typer.Option(help="A data set on which to compare both models.")] = None,
     force: Force = False,
+    plugins: Plugins = None,
 ) -> None:
     """Decompose the tensors of a trained model into a form with fewer parameters.
 
@@ -279,8 +283,7 @@ def compress(
         say(f"  … and {len(errors) - _SHOWN_ERRORS:,} smaller ones")
     if examples is not None:
         before, after = (evaluate_model(each, examples) for each in (saved, small))
-        kind = "R²" if before.task == "regression" else "accuracy"
-        say(f"{kind} on {before.split}: {before.score:.4f} before, {after.score:.4f} after")
+        say(f"{saved.task.score_name} on {before.split}: {before.score:.4f} before, {after.score:.4f} after")
 
 
 class _PrintBad:
@@ -431,20 +434,21 @@ def _parsed(text: str, form: str, number: int) -> Record:
 # Printing, in 80 columns.
 
 
-def _show_scores(found: "Evaluation") -> None:
+def _show_scores(found: "Evaluation", task: "Task") -> None:
     part = "all examples" if found.split == "all" else f"the {found.split} split"
     unlabelled = f", {found.unlabelled:,} without a label left out" if found.unlabelled else ""
-    say(f"on {part}: {found.count:,} {_EXAMPLES[found.task]}{unlabelled}")
+    say(f"on {part}: {found.count:,} {task.judged}s{unlabelled}")
     for name, score in found.scores.items():
         say(f"  {_SCORES[name]:<9} {score:.4f}")
     say(f"  {'mean loss':<9} {found.loss:.4f}")
 
 
-def _show_groups(found: "Evaluation") -> None:
-    score = "mean absolute error" if found.task == "regression" else "accuracy"
-    owner = "larger tree" if found.task == "pair" else "tree"
+def _show_groups(found: "Evaluation", task: "Task") -> None:
+    owner = "larger tree" if task.trees == 2 else "tree"
     for shape, groups in found.groups.items():
-        say(f"\n{score} by {'number of inner nodes' if shape == 'inner_nodes' else shape} of the {owner}")
+        say(
+            f"\n{task.group_score_name} by {'number of inner nodes' if shape == 'inner_nodes' else shape} of the {owner}"
+        )
         width = max(len(name) for name in groups)
         most = max(1.0, *(group.score for group in groups.values()))
         for name, group in groups.items():

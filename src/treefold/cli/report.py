@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from treefold.cli.console import out
+from treefold.cli.console import Plugins, out
 from treefold.sweeps.reporting import write_report
 
 
@@ -17,6 +17,7 @@ def report(
     out_folder: Annotated[
         Path | None, typer.Option("--out", help="Folder for the report; else `report` in the first DIR.")
     ] = None,
+    plugins: Plugins = None,
 ) -> None:
     """Write a report on sweeps: the paper's tables with ours beside, and figures.
 

@@ -10,7 +10,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from treefold.cli.console import err, out
+from treefold.cli.console import Plugins, err, out
 from treefold.errors import ConfigurationError, nearest
 from treefold.kernels.threads import core_count
 from treefold.sweeps.events import Died, Engine, Event, Failed, Finished, Progressed, Started
@@ -41,6 +41,7 @@ def sweep(
     only: Annotated[
         list[str] | None, typer.Option(help="Only this kind, or this configuration: 'Hosvd c=20 r=3'; may be repeated.")
     ] = None,
+    plugins: Plugins = None,
 ) -> None:
     """Train all configurations of a grid, and write a line of results for each run.
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from treefold.cli.console import err, say
+from treefold.cli.console import Plugins, err, say
 from treefold.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ def train(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the interrupted run in --out.")] = False,
     baselines: Annotated[bool, typer.Option("--baselines", help="Also evaluate simple models.")] = False,
+    plugins: Plugins = None,
 ) -> None:
     """Train a model and write it to a run directory.
 
@@ -79,15 +80,14 @@ def _train(
             saved, result = training.train(dataset, out_folder, settings, reporter=display, workers=workers)
     if not workers.is_first:
         return
-    chosen = saved.settings.task
-    name = "R²" if chosen == "regression" else "accuracy"
+    chosen, name = saved.task, saved.task.score_name
     if result.history and "validation_score" in result.history[-1]:
         say(f"best {name} on validation: {result.best_score:.4f}, after epoch {result.best_epoch} of {result.epochs}")
     if has_test:
         examples = Examples.of(dataset, chosen)
         test = Score.of(saved.model, examples, examples.known(dataset.splits["test"]))
         say(f"{name} on the test set: {test.score:.4f}")
-    if baselines and chosen in ("tree", "pair"):
+    if baselines and chosen.has_classes and not chosen.per_node:
         from treefold.analysis.baselines import baselines as evaluate_baselines
 
         for baseline, score in evaluate_baselines(dataset).items():

@@ -1,10 +1,11 @@
-"""Heads, which turn the states of trees into answers, and the model: an encoder with a head."""
+"""Heads, which turn states into outputs, and the model: an encoder with a head."""
 
 import abc
 import copy
 import itertools
+import warnings
 from collections.abc import Callable, Sequence
-from typing import Final, TypeVar, final
+from typing import Any, Final, Literal, TypeVar, final
 
 import numpy as np
 import torch
@@ -37,57 +38,66 @@ _PAIRS: Final = 1024  # that are compared together
 
 
 class Head(nn.Module, abc.ABC):
-    """What is read off an encoding, whose states have ``in_size`` entries."""
+    """Turns states of ``in_size`` entries into outputs, one row for each tree, pair or node.
+
+    ``reads`` says which states of a batch the head is given: those of the roots, (B, C), or those of all nodes, (N, C).
+    """
 
     in_size: int
+    reads: Literal["roots", "nodes"] = "roots"
 
     @abc.abstractmethod
-    def forward(self, encoding: Encoding) -> Tensor:
-        """Return one row of outputs for each tree, pair or node."""
+    def forward(self, states: Tensor) -> Tensor:
+        """Return the outputs of some states."""
+
+
+class _Perceptron(Head):
+    """A head of linear layers with ReLU between them, after a dropout of the states if one is asked for."""
+
+    layers: nn.Sequential
+
+    def forward(self, states: Tensor) -> Tensor:
+        """Return one row of outputs for each state, (n, C) -> (n, K)."""
+        outputs: Tensor = self.layers(states)
+        return outputs
 
 
 @final
-class Classifier(Head):
-    """Class scores (B, K) for each tree, from its root through hidden layers; the paper has two of 20.
+class Classifier(_Perceptron):
+    """Class scores of trees from the states of their roots, (B, C) -> (B, K); the paper has two hidden layers of 20.
 
-    >>> Classifier(in_size=4, classes=10)
-    Classifier(...)
+    >>> Classifier(in_size=4, classes=10)(torch.zeros(3, 4)).shape
+    torch.Size([3, 10])
     """
 
     def __init__(self, *, in_size: int, classes: int, hidden: Sequence[int] = (20, 20), dropout: float = 0.0) -> None:
         super().__init__()
         self.in_size = in_size
-        self.layers = _perceptron("Classifier", in_size, hidden, dropout, classes=classes)
-
-    def forward(self, encoding: Encoding) -> Tensor:
-        """Return logits (B, K)."""
-        return encoding.through(self.layers, encoding.batch.roots)
+        self.layers = _layers("Classifier", in_size, hidden, dropout, classes=classes)
 
 
 @final
-class NodeClassifier(Head):
-    """Class scores (N, K) for each node, in the forest's order.
+class NodeHead(_Perceptron):
+    """Class scores of all nodes, in the forest's order, (N, C) -> (N, K).
 
-    >>> NodeClassifier(in_size=4, classes=10, hidden=())
-    NodeClassifier(...)
+    >>> NodeHead(in_size=4, classes=10, hidden=())(torch.zeros(3, 4)).shape
+    torch.Size([3, 10])
     """
+
+    reads = "nodes"
 
     def __init__(self, *, in_size: int, classes: int, hidden: Sequence[int] = (20, 20), dropout: float = 0.0) -> None:
         super().__init__()
         self.in_size = in_size
-        self.layers = _perceptron("NodeClassifier", in_size, hidden, dropout, classes=classes)
-
-    def forward(self, encoding: Encoding) -> Tensor:
-        """Return logits (N, K)."""
-        return encoding.through(self.layers, np.arange(encoding.batch.node_count))
+        self.layers = _layers("NodeHead", in_size, hidden, dropout, classes=classes)
 
 
 @final
-class Regressor(Head):
-    """Numbers (B, K) for each tree.
+class Regressor(_Perceptron):
+    """Numbers for trees from the states of their roots, (B, C) -> (B, K).
 
-    >>> Regressor(in_size=4)
-    Regressor(...)
+    >>> Regressor(in_size=4)(torch.zeros(3, 4)).shape
+    torch.Size([3, 1])
     """
 
     def __init__(
@@ -95,24 +105,20 @@ class Regressor(Head):
     ) -> None:
         super().__init__()
         self.in_size = in_size
-        self.layers = _perceptron("Regressor", in_size, hidden, dropout, outputs=outputs)
-
-    def forward(self, encoding: Encoding) -> Tensor:
-        """Return predictions (B, K)."""
-        return encoding.through(self.layers, encoding.batch.roots)
+        self.layers = _layers("Regressor", in_size, hidden, dropout, outputs=outputs)
 
 
 @final
 class PairClassifier(Head):
-    r"""Class scores (P, K) for each pair of trees: a tensor combines the two roots, then leaky ReLU and a linear layer.
+    r"""Class scores of pairs of trees, (2P, C) -> (P, K): a tensor combines the two roots, then leaky ReLU, a linear layer.
 
     .. math:: y = V \phi(T(\bar l, \bar r)) + b, \qquad \phi(z) = \max(z, 0) + 0.01 \min(z, 0)
 
-    The batch holds the left trees first, then the right ones in the same order: ``forest.batch([*left, *right])``. The
-    comparison layer has 75 entries, as in Bowman et al. (2015), whom the paper follows.
+    The states of the left trees come first, then those of the right trees in the same order, as from the batch
+    ``forest.batch([*left, *right])``. The comparison layer has 75 entries, as in Bowman et al. (2015), whom the paper follows.
 
-    >>> PairClassifier(in_size=4, classes=7)
-    PairClassifier(...)
+    >>> PairClassifier(in_size=4, classes=7)(torch.zeros(6, 4)).shape
+    torch.Size([3, 7])
     """
 
     def __init__(self, *, in_size: int, classes: int, hidden_size: int = 75, dropout: float = 0.0) -> None:
@@ -123,13 +129,12 @@ class PairClassifier(Head):
         self.dropout = nn.Dropout(dropout)
         self.scores = nn.Linear(hidden_size, classes)
 
-    def forward(self, encoding: Encoding) -> Tensor:
+    def forward(self, states: Tensor) -> Tensor:
         """Return logits (P, K)."""
-        roots = encoding.roots
-        if len(roots) % 2:
-            raise TreeError(f"pairs expect an even number of trees, left ones then right ones, got {len(roots)}.")
-        states, tensor = homogenise(self.dropout(roots)), self.comparison.tensor  # (2P, C+1), (C+1, C+1, H)
-        if tensor.shape[1] < tensor.shape[2]:  # whichever is smaller of what stands between the two products
+        if len(states) % 2:
+            raise TreeError(f"pairs expect an even number of trees, left ones then right ones, got {len(states)}.")
+        states, tensor = homogenise(self.dropout(states)), self.comparison.tensor  # (2P, C+1), (C+1, C+1, H)
+        if tensor.shape[1] < tensor.shape[2]:  # choose the smaller intermediate result
             left, right = states.t().contiguous().chunk(2, dim=1)  # (C+1, P) each: pairs side by side fill vector units
             matrix = tensor.flatten(0, 1).t()
             # By so many pairs that the products stay near the processor.
@@ -145,7 +150,9 @@ class PairClassifier(Head):
 
 @final
 class TreeModel(nn.Module):
-    """An encoder with a head: from a batch of trees to answers.
+    """An encoder with a head: from a batch of trees to outputs.
+
+    ``readout`` says which states represent a tree: those of its "root".
 
     >>> from treefold import Forest, OneHot, TreeLSTM
     >>> forest = Forest(["(and (not a) b)", "c"])
@@ -155,8 +162,9 @@ class TreeModel(nn.Module):
     torch.Size([2, 2])
     """
 
-    def __init__(self, encoder: TreeEncoder, head: Head) -> None:
+    def __init__(self, encoder: TreeEncoder, head: Head, readout: Literal["root"] = "root") -> None:
         super().__init__()
+        require_choice("TreeModel", "readout", readout, ["root"])
         if not isinstance(encoder, TreeEncoder) or not isinstance(head, Head):
             raise ConfigurationError(
                 f"TreeModel expects an encoder and a head, got {type(encoder).__name__} and {type(head).__name__}."
@@ -167,14 +175,20 @@ class TreeModel(nn.Module):
             )
         self.encoder = encoder
         self.head = head
+        self.readout = readout
 
     def forward(self, batch: Batch | Forest) -> Tensor:
         """Return the head's outputs for a batch, or for all trees of a forest."""
-        outputs: Tensor = self.head(self.encoder(batch))
+        encoding: Encoding = self.encoder(batch)
+        head, reads_nodes = self.head, self.head.reads == "nodes"
+        if isinstance(head, _Perceptron) and not is_heard(head):
+            nodes = np.arange(encoding.batch.node_count) if reads_nodes else encoding.batch.roots
+            return encoding.through(head.layers, nodes)
+        outputs: Tensor = head(encoding.nodes if reads_nodes else encoding.roots)
         return outputs
 
     def answers(self, forest: Forest, trees: Ints) -> Tensor:
-        """Return the head's outputs for some trees of a forest, without gradients, by the shortest way there is.
+        """Return the head's outputs for some trees of a forest, without gradients, the fastest way.
 
         >>> from treefold import OneHot, TreeLSTM
         >>> forest = Forest(["(f a)", "b", "(f b)"])
@@ -183,14 +197,14 @@ class TreeModel(nn.Module):
         >>> model.answers(forest, np.array([2, 0])).shape
         torch.Size([2, 2])
         """
-        return self.answering()(forest, trees)
+        return self.predictor()(forest, trees)
 
-    def answering(self) -> Callable[[Forest, Ints], Tensor]:
-        """Return what does the same many times, for as long as the model and its weights stay as they are."""
+    def predictor(self) -> Callable[[Forest, Ints], Tensor]:
+        """Return `answers` as a function to call many times while the model and its weights do not change."""
         scores = self._plain_scores()
         kernels = None if scores is None else self.encoder.answers_through(scores)
 
-        def answers(forest: Forest, trees: Ints) -> Tensor:
+        def predict(forest: Forest, trees: Ints) -> Tensor:
             quick = None if kernels is None else kernels(forest, trees)
             if quick is not None:
                 return quick
@@ -199,7 +213,12 @@ class TreeModel(nn.Module):
                 outputs: Tensor = self(forest.batch(trees) if batch is None else batch)
             return outputs
 
-        return answers
+        return predict
+
+    def answering(self) -> Callable[[Forest, Ints], Tensor]:
+        """Return `predictor()`; deprecated."""
+        warnings.warn("TreeModel.answering is now TreeModel.predictor.", DeprecationWarning, stacklevel=2)
+        return self.predictor()
 
     def add_gradients(self, forest: Forest, trees: Ints, classes: Ints) -> Measured | None:
         """Add the gradients of the mean cross-entropy of trees, where `FlatParameters` are in charge and kernels do it all."""
@@ -274,8 +293,15 @@ def compress(model: Model, aggregator: str = "tucker", *, rank: int | None = Non
     return result
 
 
-def _perceptron(owner: str, in_size: int, hidden: Sequence[int], dropout: float, **out: int) -> nn.Sequential:
-    """Stack linear layers with ReLU between them, behind a dropout of the states where one is asked for."""
+def __getattr__(name: str) -> Any:
+    if name == "NodeClassifier":
+        warnings.warn("the head NodeClassifier is now called NodeHead.", DeprecationWarning, stacklevel=2)
+        return NodeHead
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _layers(owner: str, in_size: int, hidden: Sequence[int], dropout: float, **out: int) -> nn.Sequential:
+    """Stack linear layers with ReLU between them, after a dropout of the states if one is asked for."""
     if isinstance(hidden, (int, str)) or not isinstance(hidden, Sequence):
         raise ConfigurationError(f"{owner} expects hidden to be a list of sizes such as (20, 20), got {hidden!r}.")
     require_positive(owner, in_size=in_size, **out, **{f"hidden[{index}]": size for index, size in enumerate(hidden)})

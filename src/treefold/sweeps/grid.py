@@ -9,10 +9,19 @@ from typing import Any, Final, Literal, final
 from pydantic import Field
 
 from treefold.errors import ConfigurationError, nearest
-from treefold.training.settings import Count, ModelSettings, Positive, Seed, Settings, Task, TrainingSettings, read_toml
+from treefold.training.plugins import registered
+from treefold.training.settings import (
+    Count,
+    ModelSettings,
+    Positive,
+    Seed,
+    Settings,
+    TaskName,
+    TrainingSettings,
+    read_toml,
+)
 
 _LISTS: Final = {"hidden"}  # settings that are lists themselves: a list of lists varies
-_RANKED: Final = {"tucker", "canonical", "tensor-train"}
 
 
 class DataSource(Settings):
@@ -68,7 +77,7 @@ class Grid(Settings):
 
     name: str = Field(min_length=1)
     seeds: tuple[Seed, ...] = Field(min_length=1)
-    task: Task | None = None
+    task: TaskName | None = None
     data: DataSource = DataSource()
     model: dict[str, Any] = Field(default_factory=dict)
     training: dict[str, Any] = Field(default_factory=dict)
@@ -118,7 +127,7 @@ class Grid(Settings):
             rest = {key: value for key, value in chosen.items() if key not in own}
             model = ModelSettings.of({**self.model, **own}, name)
             training = TrainingSettings.of({"threads": 1, **self.training, **rest}, name)
-            if model.aggregator in _RANKED and model.rank is None:
+            if model.aggregator and model.rank is None and registered("aggregator", model.aggregator).has_rank:
                 raise ConfigurationError(f"{name}: expected a rank for aggregator = {model.aggregator!r}, got none.")
             yield Configuration(name, kind, model, training)
 

@@ -23,7 +23,8 @@ from treefold.sweeps.results import RunResult, key_of
 from treefold.training.build import build_model, facts_of, resolve
 from treefold.training.examples import Examples
 from treefold.training.run import trees_seen
-from treefold.training.settings import ModelSettings, RunSettings, Task, TrainingSettings
+from treefold.training.settings import ModelSettings, RunSettings, TrainingSettings
+from treefold.training.task import default_task, task_of
 
 # Stated rates of one thread, for estimates before anything ran; finished runs correct them.
 MULTIPLY_ADDS_A_SECOND: Final = 1e10
@@ -104,7 +105,7 @@ def open_data(
 
 def plan(grid: Grid, data: Dataset, where: str) -> list[Run]:
     """Return the runs of a grid, the first seed first and the cheapest first; a configuration that cannot be is an error."""
-    task: Task = grid.task or ("pair" if data.pairs else "tree")
+    task = grid.task or default_task(data)
     fingerprint = data.fingerprint()
     Examples.of(data, task)  # raises where the task does not fit the data
     facts = facts_of(trees_seen(data))
@@ -115,7 +116,7 @@ def plan(grid: Grid, data: Dataset, where: str) -> list[Run]:
         try:
             settings, labels = resolve(each.model, facts)
             with torch.random.fork_rng():
-                model = build_model(settings, labels, task, 1 if task == "regression" else len(data.classes))
+                model = build_model(settings, labels, task, task_of(task).outputs(data))
         except TreefoldError as problem:
             raise ConfigurationError(f"{each.name}: {problem}") from None
         counted, how = _aggregation_parameters(settings, model)

@@ -24,6 +24,7 @@ from treefold.training import Progress, resume, train
 from treefold.training.run import CHECKPOINT, METRICS
 from treefold.training.saving import CONFIG, SavedModel, load_model
 from treefold.training.settings import RunSettings, read_toml
+from treefold.training.task import task_of
 
 Tell = Callable[[dict[str, Any]], None]
 _DEPTHS_IN_A_BIN: Final = 2
@@ -175,7 +176,7 @@ def groups_of(evaluation: Evaluation) -> dict[str, dict[str, list[int]]]:
     >>> groups_of(Evaluation("tree", "test", 8, 0, 0.0, {"accuracy": 0.625}, groups))
     {'by_depth': {'1-2': [5, 7], '9-10': [0, 1]}, 'by_size': {'2-3': [5, 8]}}
     """
-    if evaluation.task == "regression":
+    if not task_of(evaluation.task).has_classes:
         return {}
     names: dict[str, tuple[str, Callable[[str], str]]] = {
         "depth": ("by_depth", lambda key: _depth_bin(int(key))),
