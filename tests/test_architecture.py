@@ -13,7 +13,6 @@ LAYERS = [
     ["trees"],
     ["data"],
     ["kernels", "nn"],
-    ["paper"],
     ["training"],
     ["analysis", "estimators"],
     ["sweeps"],
