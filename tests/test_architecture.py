@@ -14,7 +14,6 @@ LAYERS = [
     ["trees"],
     ["data"],
     ["kernels", "nn"],
-    ["paper"],
     ["training"],
     ["analysis", "estimators"],
     ["sweeps"],
