@@ -31,7 +31,7 @@ def modules_of(*arguments: str) -> set[str]:
 @pytest.mark.parametrize(
     "arguments",
     [["--help"], ["--version"], ["trian"], ["data", "--help"], ["data", "convrt"]]
-    + [[name, "--help"] for name in cli.COMMANDS if name not in ("data", "sweep", "bench", "report")]
+    + [[name, "--help"] for name in cli.COMMANDS if name not in ("data", "bench")]
     + [["data", name, "--help"] for name in ("listops", "convert", "inspect")]
     + [["train", "--no-such-option"], ["predict"]],
     ids=" ".join,

@@ -78,7 +78,7 @@ def grid(tmp_path: Path) -> Path:
 def here(monkeypatch: pytest.MonkeyPatch) -> tiny.Here:
     """Runs are done in this process; the second fails."""
     engine = tiny.Here(failing=[1])
-    monkeypatch.setattr("treefold.cli.sweep.Local", lambda workers: engine)
+    monkeypatch.setattr("treefold.sweeps.local.Local", lambda workers: engine)
     return engine
 
 
@@ -103,7 +103,7 @@ def test_ctrl_c_ends_in_a_message_and_exit_130(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("treefold.cli.sweep.run_sweep", interrupted)
+    monkeypatch.setattr("treefold.sweeps.run.sweep", interrupted)
     arguments = ["sweep", str(grid), "--out", str(tmp_path / "out"), "--data", str(tiny.data_folder())]
     monkeypatch.setattr(sys, "argv", ["treefold", *arguments])
     with pytest.raises(SystemExit) as stop:

@@ -32,7 +32,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "compress": ("model:compress", "Decompose the tensors of a trained model into a form with fewer parameters."),
     "sweep": ("sweep:sweep", "Train all configurations of a grid, and write a line of results for each run."),
     "bench": ("bench:bench", "Measure speed and memory on this machine, the fused kernels against plain torch."),
-    "report": ("report:report", "Write a report on sweeps: the paper's tables with ours beside, and figures."),
+    "report": ("report:report", "Write a report on sweeps: tables with means over seeds, and figures."),
 }
 _MARKUP: Final = "markdown"
 _INTERRUPTED: Final = 130

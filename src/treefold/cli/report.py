@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from treefold.cli.console import Plugins, out
-from treefold.sweeps.report import Document, write_report
+from treefold.cli.console import Plugins, say
+
+if TYPE_CHECKING:
+    from treefold.sweeps.report import Document
 
 
 def report(
@@ -27,16 +29,15 @@ def report(
 
     Example: `treefold report sweeps/mine sweeps/other --out report`
     """
+    from treefold.sweeps.report import write_report
+
     show(*write_report(sweeps, out_folder))
 
 
-def show(document: Document, files: Sequence[Path]) -> None:
+def show(document: "Document", files: Sequence[Path]) -> None:
     """Print the main facts of a report and its files."""
-    out.print(", ".join(f"{name}: {value}" for name, value in document.facts), markup=False)
-    out.print(document.conclusion, markup=False)
+    say(", ".join(f"{name}: {value}" for name, value in document.facts))
+    say(document.conclusion)
     for remark in document.remarks:
-        out.print(remark, markup=False)
-    out.print(
-        f"{files[0].parent}: report.html, report.md, report.tex, and {len(document.figures)} figures as PNG and SVG",
-        markup=False,
-    )
+        say(remark)
+    say(f"{files[0].parent}: report.html, report.md, report.tex, and {len(document.figures)} figures as PNG and SVG")

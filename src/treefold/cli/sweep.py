@@ -1,37 +1,26 @@
 """`treefold sweep`: train the runs of a grid in parallel."""
 
+from __future__ import annotations  # types that are slow to import are for the type checker only
+
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Final, Literal, final
+from typing import TYPE_CHECKING, Annotated, Final, Literal, final
 
 import typer
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
 
-from treefold.cli.console import Plugins, err, out
+from treefold.cli.console import Plugins, err, out, say
 from treefold.errors import ConfigurationError, nearest
-from treefold.kernels.threads import core_count
-from treefold.sweeps.grid import Configuration, Grid, read_grid
-from treefold.sweeps.local import Local
-from treefold.sweeps.plan import MULTIPLY_ADDS_A_SECOND, Run, estimated_seconds, open_data, plan
-from treefold.sweeps.results import DAMAGED, RESULTS, Results
-from treefold.sweeps.run import (
-    Died,
-    Engine,
-    Event,
-    Failed,
-    Finished,
-    Progressed,
-    Started,
-    SweepOutcome,
-    Unstarted,
-    pending_runs,
-    sweep_lock,
-)
-from treefold.sweeps.run import sweep as run_sweep
+
+if TYPE_CHECKING:
+    from rich.live import Live
+    from rich.table import Table
+
+    from treefold.sweeps.grid import Configuration, Grid
+    from treefold.sweeps.plan import Run
+    from treefold.sweeps.results import Results
+    from treefold.sweeps.run import Engine, Event, Finished, SweepOutcome
 
 _SECONDS_BETWEEN_LINES: Final = 20
 
@@ -58,6 +47,12 @@ def sweep(
 
     Example: `treefold sweep experiments/smoke.toml --out sweeps/smoke --workers 2`
     """
+    from treefold.kernels.threads import core_count
+    from treefold.sweeps import run as sweeps
+    from treefold.sweeps.grid import read_grid
+    from treefold.sweeps.plan import open_data, plan
+    from treefold.sweeps.results import DAMAGED, RESULTS, Results
+
     if address is not None and on != "ray":
         raise ConfigurationError(f"--address expects --on ray, got --on {on}; leave one of them out.")
     chosen = read_grid(grid)
@@ -67,25 +62,26 @@ def sweep(
         runs = [run for run in plan(chosen, examples, str(grid)) if run.name in names]
         _show_plan(chosen, runs, Results.read(out_folder / RESULTS), workers or core_count())
         return
-    with sweep_lock(out_folder):
+    with sweeps.sweep_lock(out_folder):
         engine = _engine(on, workers or core_count(), address)
         results = Results.read(out_folder / RESULTS)
         if results.damaged:
             results.move_damaged_line()
-            err.print(f"warning: the last line of {RESULTS} is incomplete; it was moved to {DAMAGED}.", style="yellow")
+            say(
+                f"warning: the last line of {RESULTS} is incomplete; it was moved to {DAMAGED}.", to=err, style="yellow"
+            )
         examples, folder = open_data(chosen.data, data, grid.parent, out_folder)
         runs = [run for run in plan(chosen, examples, str(grid)) if run.name in names]
-        pending = pending_runs(runs, results, chosen.budget)
-        err.print(
-            f"{chosen.name}: {len(runs)} runs, {len(runs) - len(pending)} finished before, {len(pending)} to do",
-            markup=False,
+        pending = sweeps.pending_runs(runs, results, chosen.budget)
+        say(
+            f"{chosen.name}: {len(runs)} runs, {len(runs) - len(pending)} finished before, {len(pending)} to do", to=err
         )
         count = min(workers or core_count(), max(len(pending), 1))
         try:
             with _Display(SweepProgress(runs, results, pending, count)) as display:
-                outcome = run_sweep(runs, results, folder, out_folder, engine, chosen.budget, display)
+                outcome = sweeps.sweep(runs, results, folder, out_folder, engine, chosen.budget, display)
         except KeyboardInterrupt:
-            err.print("the sweep is not finished; start it again to continue.")
+            say("the sweep is not finished; start it again to continue.", to=err)
             raise
     _show_outcome(outcome, out_folder)
     if outcome.failed:
@@ -94,6 +90,8 @@ def sweep(
 
 def _engine(on: str, workers: int, address: str | None) -> Engine:
     if on == "local":
+        from treefold.sweeps.local import Local
+
         return Local(workers)
     from treefold.sweeps.ray import Ray
 
@@ -114,6 +112,12 @@ def _chosen(configurations: Sequence[Configuration], only: Sequence[str]) -> set
 
 
 def _show_plan(grid: Grid, runs: Sequence[Run], results: Results, workers: int) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from treefold.sweeps.plan import MULTIPLY_ADDS_A_SECOND, estimated_seconds
+    from treefold.sweeps.run import pending_runs
+
     pending = {run.key for run in pending_runs(runs, results, grid.budget)}
     finished = list(results.results.values())
     seconds = {run.key: estimated_seconds(run, finished, runs) for run in runs}
@@ -144,22 +148,23 @@ def _show_plan(grid: Grid, runs: Sequence[Run], results: Results, workers: int) 
     total = sum(seconds[key] for key in pending)
     known = any(run.key in results.results for run in runs)
     basis = "from finished runs" if known else f"all epochs, at {MULTIPLY_ADDS_A_SECOND:.0e} multiply-adds a second"
-    out.print(
+    say(
         f"to do: {len(pending)} runs, {duration(total)} with one worker, {duration(total / workers)} with {workers} ({basis})"
     )
 
 
 def _show_outcome(outcome: SweepOutcome, folder: Path) -> None:
+    from treefold.sweeps.results import RESULTS
+
     stopped = sum(result.stopped is not None for result in outcome.finished)
-    out.print(
+    say(
         f"{len(outcome.finished)} runs finished{f', {stopped} of them stopped by the budget' if stopped else ''}, "
-        f"{len(outcome.failed)} failed{f'; results: {folder / RESULTS}' if (folder / RESULTS).exists() else ''}",
-        markup=False,
+        f"{len(outcome.failed)} failed{f'; results: {folder / RESULTS}' if (folder / RESULTS).exists() else ''}"
     )
     if outcome.unstarted:
-        out.print(f"{len(outcome.unstarted)} runs did not start: the budget's total_hours are used up")
+        say(f"{len(outcome.unstarted)} runs did not start: the budget's total_hours are used up")
     for failure in outcome.failed:
-        err.print(f"failed: {failure.run.title}: {failure.message}", markup=False, style="red")
+        say(f"failed: {failure.run.title}: {failure.message}", to=err, style="red")
 
 
 @final
@@ -193,6 +198,8 @@ class SweepProgress:
 
     def update(self, event: Event) -> None:
         """Take an event into account."""
+        from treefold.sweeps.run import Died, Failed, Finished, Progressed, Started, Unstarted
+
         key = event.run.key
         if isinstance(event, Started):
             self.running[key] = _RunProgress(event.run, time.monotonic())
@@ -211,6 +218,8 @@ class SweepProgress:
 
     def seconds_left(self) -> float:
         """Estimate the time to the end from finished runs, the pace of running ones, and costs."""
+        from treefold.sweeps.plan import estimated_seconds
+
         finished = list(self._results.results.values())
         each = [self._left(run, estimated_seconds(run, finished, self._runs)) for run in list(self.pending.values())]
         return max(sum(each) / max(self._workers, 1), max(each, default=0.0))
@@ -243,8 +252,10 @@ class _Display:
         self._live: Live | None = None
         self._last = time.monotonic()
 
-    def __enter__(self) -> "_Display":
+    def __enter__(self) -> _Display:
         if err.is_terminal:
+            from rich.live import Live
+
             self._live = Live(console=err, get_renderable=self._table, refresh_per_second=2, transient=True)
             self._live.start()
         return self
@@ -255,24 +266,24 @@ class _Display:
 
     def __call__(self, event: Event) -> None:
         """Show an event."""
+        from treefold.sweeps.run import Died, Failed, Finished, Progressed, Started
+
         self._progress.update(event)
         title = event.run.title
         if isinstance(event, Finished):
-            err.print(f"done    {title}: {_scores(event)}", markup=False)
+            say(f"done    {title}: {_scores(event)}", to=err)
         elif isinstance(event, Failed):
-            err.print(f"failed  {title}: {event.message}", markup=False, style="red")
+            say(f"failed  {title}: {event.message}", to=err, style="red")
         elif isinstance(event, Died):
-            err.print(
-                f"resumed {title}: its process died; it continues from its checkpoint", markup=False, style="yellow"
-            )
+            say(f"resumed {title}: its process died; it continues from its checkpoint", to=err, style="yellow")
         elif self._live is not None:
             return
         elif isinstance(event, Started):
-            err.print(f"started {title} (process {event.process})", markup=False)
+            say(f"started {title} (process {event.process})", to=err)
         elif isinstance(event, Progressed) and time.monotonic() - self._last >= _SECONDS_BETWEEN_LINES:
             self._last = time.monotonic()
             score = "" if event.validation is None else f", validation {event.validation:.4f}"
-            err.print(f"running {title}: epoch {event.epoch}{score}; {self._summary()}", markup=False)
+            say(f"running {title}: epoch {event.epoch}{score}; {self._summary()}", to=err)
 
     def _summary(self) -> str:
         now = self._progress
@@ -283,6 +294,9 @@ class _Display:
         )
 
     def _table(self) -> Table:
+        from rich.table import Table
+        from rich.text import Text
+
         table = Table(title=self._summary(), box=None, title_justify="left")
         for name in ("running", "epoch", "best validation", "for"):
             table.add_column(name, justify="left" if name == "running" else "right")
