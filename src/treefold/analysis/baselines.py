@@ -72,6 +72,7 @@ def _labelled(data: Dataset, split: str) -> Ints:
 
 def _node_codes(forest: Forest) -> Ints:
     """Return the label of each node, (N,); all vectors are one label."""
+    forest.verify()
     return np.where(forest.labels < 0, len(forest.vocabulary), forest.labels).astype(np.int64)
 
 

@@ -19,6 +19,7 @@ _DRAWN_NODES = 15
 def findings(data: Dataset) -> dict[str, Any]:
     """Return sizes, histograms, balance, duplicates and three trees, ready for JSON."""
     forest = data.forest
+    forest.verify()
     depths = np.maximum.reduceat(forest.depths, forest.offsets[:-1]) if len(forest) else np.zeros(0, np.int64)
     present = (
         np.bincount(_parent_rows(data), minlength=forest.node_count) if forest.node_count else np.zeros(0, np.int64)

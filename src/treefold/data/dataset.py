@@ -57,12 +57,16 @@ class Dataset:
                 f"a data set of {len(self.forest)} trees expects {expected} labels, one for each "
                 f"{'pair' if self.pairs else 'tree'}, got {len(self.targets)}."
             )
-        if len(self.targets) and not -1 <= self.targets.min() <= self.targets.max() < len(self.classes):
-            raise ShapeError(f"labels are numbers of {len(self.classes)} classes, got others; -1 stands for none.")
         if self.node_targets is not None and len(self.node_targets) != self.forest.node_count:
             raise ShapeError(
                 f"node labels are one for each of {self.forest.node_count} nodes, got {len(self.node_targets)}."
             )
+        for targets in (self.targets, self.node_targets):
+            if targets is not None and len(targets) and not -1 <= targets.min() <= targets.max() < len(self.classes):
+                raise ShapeError(
+                    f"expected labels from 0 to {len(self.classes) - 1}, the numbers of the classes, or -1 for no class; "
+                    f"got labels from {targets.min()} to {targets.max()}."
+                )
         for name, part in self.splits.items():
             if len(part) and not 0 <= part.min() <= part.max() < expected:
                 raise ShapeError(f"the split {name!r} has numbers outside the {expected} examples.")
@@ -184,6 +188,7 @@ def tree_keys(forest: Forest) -> list[bytes]:
     >>> keys[0] == keys[2] != keys[1]
     True
     """
+    forest.verify()
     table = np.stack([forest.labels, forest.parents, forest.slots, forest.widths], axis=1)
     vector = table[:, 0] < 0  # rows of equal vectors differ in number: take the number of the first equal one
     if vector.any():

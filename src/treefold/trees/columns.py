@@ -20,7 +20,7 @@ Array = npt.NDArray[Any]
 MAGIC: Final = b"TREEFOLD"
 VERSION: Final = 1
 _ALIGNMENT: Final = 64
-_SMALL: Final = 16 * 2**20
+SMALL: Final = 16 * 2**20
 _PREAMBLE: Final = struct.Struct("<8sIIQ")  # magic, version, CRC-32 of the header, length of the header
 
 
@@ -97,16 +97,25 @@ def read_columns(
     data: npt.NDArray[np.uint8] = np.zeros(0, np.uint8)
     if facts["bytes"]:
         data = np.memmap(path, dtype=np.uint8, mode="r", offset=0).view(np.ndarray)[start:]
-    whole = size <= _SMALL if verify is None else verify
+    whole = size <= SMALL if verify is None else verify
     arrays: dict[str, Array] = {}
+    checksums: dict[str, int] = {}
     for name, (dtype, shape, offset, checksum) in facts.pop("columns").items():
         raw = data[offset : offset + dtype.itemsize * math.prod(shape)]
-        if whole and zlib.crc32(_raw(raw)) != checksum:
-            raise ForestFileError(
-                f"{path}: expected column {name!r} with checksum {checksum}, got other data; damaged."
-            )
         arrays[name] = raw.view(dtype).reshape(shape)
-    return facts, arrays, whole
+        checksums[name] = checksum
+    if whole:
+        verify_columns(path, arrays, checksums)
+    return {**facts, "checksums": checksums}, arrays, whole
+
+
+def verify_columns(path: str | os.PathLike[str], columns: Mapping[str, Array], checksums: Mapping[str, int]) -> None:
+    """Read all the data of a file of columns and raise unless each column has its checksum."""
+    for name, checksum in checksums.items():
+        if zlib.crc32(_raw(columns[name])) != checksum:
+            raise ForestFileError(
+                f"{path}: the checksum of column {name!r} is wrong: the file is damaged; copy or write it again."
+            )
 
 
 def _checked_facts(path: Path, header: bytes, kind: str) -> dict[str, Any]:

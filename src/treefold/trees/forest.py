@@ -3,22 +3,30 @@
 import os
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from reprlib import repr as shortened
-from typing import Any, Final, Self, cast, final, overload
+from typing import Any, Final, NamedTuple, Self, cast, final, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from treefold.errors import ForestFileError, ParseError, TreeError, TreeIndexError
-from treefold.trees.batch import Batch
-from treefold.trees.columns import Array, read_columns, write_columns
+from treefold.trees.batch import Batch, Ints
+from treefold.trees.columns import SMALL, Array, read_columns, verify_columns, write_columns
 from treefold.trees.tree import Label, Tree
 from treefold.trees.vocabulary import Vocabulary
 
 # Axes:  N nodes · T trees · V nodes with a vector label · M length of a vector label
 _NODE_COLUMNS: Final = ("labels", "parents", "slots", "widths", "depths")
 _LARGEST: Final = 2**31 - 1
+_WIDE: Final = 2**16
+_CHUNK: Final = 2**22
 _DTYPES: Final = {**dict.fromkeys(_NODE_COLUMNS, np.int32), "offsets": np.int64, "vectors": np.float64}
+
+
+class _File(NamedTuple):
+    path: Path
+    checksums: dict[str, int]
 
 
 @final
@@ -39,6 +47,8 @@ class Forest:
     [Tree.parse('7'), Tree.parse('(MIN 2 _ (MAX 1 3))')]
     """
 
+    _unverified: _File | None = None  # the file that was opened without reading all its data
+
     def __init__(self, trees: Iterable[Tree | str], vocabulary: Vocabulary | Iterable[str] | None = None) -> None:
         """Take trees, or s-expressions; with a ``vocabulary`` given, a label outside it is an error."""
         if isinstance(trees, (Tree, str)) or not isinstance(trees, Iterable):
@@ -55,7 +65,7 @@ class Forest:
         self.slots: npt.NDArray[np.int32] = columns["slots"]
         self.widths: npt.NDArray[np.int32] = columns["widths"]
         self.depths: npt.NDArray[np.int32] = columns["depths"]
-        self.offsets: npt.NDArray[np.int64] = columns["offsets"]
+        self.offsets: Ints = columns["offsets"]
         self.vectors: npt.NDArray[np.float64] = columns["vectors"]
 
     @classmethod
@@ -70,24 +80,49 @@ class Forest:
         return len(self.labels)
 
     @property
-    def sizes(self) -> npt.NDArray[np.int64]:
+    def sizes(self) -> Ints:
         """The number of nodes of each tree, (T,)."""
         return np.diff(self.offsets)
 
     @property
     def arity(self) -> int:
         """The greatest number of child slots of any node."""
+        self.verify()
         return int(self.widths.max(initial=0))
 
     @property
     def depth(self) -> int:
         """The depth of the deepest tree."""
+        self.verify()
         return int(self.depths.max(initial=0))
+
+    @property
+    def parent_rows(self) -> Ints:
+        """The row of each node's parent in the columns, (N,); -1 at the roots.
+
+        >>> Forest(["(f a)", "(g b c)"]).parent_rows.tolist()
+        [1, -1, 4, 4, -1]
+        """
+        self.verify()
+        rows = np.add(np.repeat(self.offsets[:-1], self.sizes), self.parents, dtype=np.int64)
+        rows[self.offsets[1:] - 1] = -1
+        return rows
+
+    @property
+    def child_counts(self) -> Ints:
+        """The number of children of each node, (N,); absent children do not count.
+
+        >>> Forest(["(f a _)", "(g b c)"]).child_counts.tolist()
+        [0, 1, 0, 0, 2]
+        """
+        rows = self.parent_rows
+        return np.bincount(rows[rows >= 0], minlength=self.node_count)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
     def __iter__(self) -> Iterator[Tree]:
+        self.verify()
         return (self._tree(index) for index in range(len(self)))
 
     @overload
@@ -100,9 +135,9 @@ class Forest:
             position = int(index) + (len(self) if index < 0 else 0)
             if isinstance(index, bool) or not 0 <= position < len(self):
                 raise TreeIndexError(f"expected the number of one of {len(self)} trees, got {index}.")
+            self._check(np.array([position]))
             return self._tree(position)
-        chosen = self._indices(index)
-        rows, sizes = self._rows(chosen)
+        rows, sizes = self._rows(self._indices(index))
         columns: dict[str, Array] = {name: getattr(self, name)[rows] for name in _NODE_COLUMNS}
         columns["offsets"] = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         columns["labels"], columns["vectors"] = _own_vectors(columns["labels"], self.vectors)
@@ -117,6 +152,8 @@ class Forest:
         forests = list(forests)
         if not forests:
             return Forest([])
+        for forest in forests:
+            forest.verify()
         names = list(dict.fromkeys(name for forest in forests for name in forest.vocabulary))
         vocabulary = forests[0].vocabulary if len(names) == len(forests[0].vocabulary) else Vocabulary(names)
         sizes = {forest.vectors.shape[1] for forest in forests if len(forest.vectors)}
@@ -146,8 +183,9 @@ class Forest:
         >>> Forest(["(MIN 2 (MAX 1 3))", "7"]).batch([1, 0]).schedule.level_sizes.tolist()  # deepest level first
         [2, 2, 2]
         """
-        rows: slice | npt.NDArray[np.int64]
+        rows: slice | Ints
         if indices is None:
+            self.verify()
             rows, sizes = slice(None), self.sizes
         else:
             rows, sizes = self._rows(self._indices(indices))
@@ -156,17 +194,18 @@ class Forest:
         labels, vectors = _own_vectors(self.labels[rows].astype(np.int64), self.vectors)
         roots = np.cumsum(sizes) - 1
         parents = np.add(np.repeat(roots + 1 - sizes, sizes), self.parents[rows], dtype=np.int64)
-        parents[roots] = -1
+        slots = self.slots[rows].astype(np.int64)
+        parents[roots], slots[roots] = -1, 0
         return Batch(
             vocabulary=self.vocabulary,
             labels=labels,
             vectors=vectors,
             parents=parents,
-            slots=self.slots[rows].astype(np.int64),
+            slots=slots,
             roots=roots,
         )
 
-    def node_rows(self, indices: "slice | Sequence[int] | npt.NDArray[np.integer]") -> npt.NDArray[np.int64]:
+    def node_rows(self, indices: "slice | Sequence[int] | npt.NDArray[np.integer]") -> Ints:
         """Return the rows of the columns that hold the nodes of the chosen trees, in the order of a batch's nodes.
 
         >>> Forest(["(f a)", "b"]).node_rows([1, 0]).tolist()
@@ -176,22 +215,23 @@ class Forest:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the forest to one file, atomically; `open` maps it."""
+        self.verify()
         columns = {name: getattr(self, name) for name in _DTYPES}
         write_columns(path, {"kind": "forest", "vocabulary": list(self.vocabulary)}, columns)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, verify: bool | None = None) -> Self:
-        """Open a saved forest as a memory map: nothing is read until it is used.
+        """Open a saved forest as a memory map: most of it is read only when it is used.
 
-        ``verify=True`` reads everything and checks it: checksums, and that the arrays are trees. By default files of up to
-        16 MiB are verified, larger ones are trusted.
+        ``verify=True`` reads everything and checks it: checksums, and that the arrays describe trees. By default files of up
+        to 16 MiB are verified. Of larger files, each tree is checked when it is used: all its values must be in their range.
         """
-        facts, columns, whole = read_columns(path, kind="forest", verify=verify)
+        facts, columns, _ = read_columns(path, kind="forest", verify=False)
         for name, dtype in _DTYPES.items():
             if name not in columns or columns[name].dtype != dtype:
-                got = columns[name].dtype if name in columns else "nothing"
+                got = columns[name].dtype if name in columns else "none"
                 raise ForestFileError(
-                    f"{path}: expected a column {name!r} of {np.dtype(dtype)}, got {got}; write it anew."
+                    f"{path}: expected a column {name!r} of {np.dtype(dtype)}, got {got}; write the file again."
                 )
         names = facts.get("vocabulary")
         if (
@@ -199,17 +239,54 @@ class Forest:
             or not all(isinstance(name, str) for name in names)
             or len({*names}) < len(names)
         ):
-            raise ForestFileError(f"{path}: expected a vocabulary of distinct text labels, got another; write it anew.")
+            raise ForestFileError(
+                f"{path}: expected a vocabulary of distinct text labels, got {shortened(names)}; write the file again."
+            )
         forest = cls._of(columns, Vocabulary(names))
-        problem = _structure_problem(forest, whole=whole)
+        forest._unverified = _File(Path(path), facts["checksums"])
+        problem = _outline_problem(forest)
         if problem:
-            raise ForestFileError(f"{path}: expected arrays that describe trees, got {problem}; write it anew.")
+            raise _damaged(path, problem)
+        if Path(path).stat().st_size <= SMALL if verify is None else verify:
+            forest.verify()
         return forest
+
+    def verify(self) -> None:
+        """Read all data of a forest that was opened without, and check them; a second call does nothing.
+
+        Raises `ForestFileError` if a checksum is wrong, or if the arrays do not describe trees.
+        """
+        if self._unverified is None:
+            return
+        path, checksums = self._unverified
+        verify_columns(path, {name: getattr(self, name) for name in _DTYPES}, checksums)
+        first = 0
+        while first < len(self):  # some million nodes at a time, to save memory
+            end = int(np.searchsorted(self.offsets, self.offsets[first] + _CHUNK, side="right")) - 1
+            end = max(end, first + 1)
+            rows = slice(int(self.offsets[first]), int(self.offsets[end]))
+            found = _tree_problem(self, rows, np.diff(self.offsets[first : end + 1]))
+            if found:
+                raise _damaged(path, f"tree {first + found[0]} has {found[1]}")
+            first = end
+        self._unverified = None
+
+    def _check(self, chosen: Ints) -> None:
+        """Raise unless the chosen trees of an unverified file are trees."""
+        if self._unverified is None or not len(chosen):
+            return
+        rows, sizes = _rows(self.offsets, chosen)
+        if self.widths[rows].max() > _WIDE:
+            self.verify()  # rare, and the tree would need much memory: rather read the whole file
+            return
+        found = _tree_problem(self, rows, sizes)
+        if found:
+            raise _damaged(self._unverified.path, f"tree {chosen[found[0]]} has {found[1]}")
 
     def __repr__(self) -> str:
         return f"<Forest of {len(self)} trees, {self.node_count} nodes, {len(self.vocabulary)} text labels>"
 
-    def _indices(self, index: "slice | Sequence[int] | npt.NDArray[np.integer]") -> npt.NDArray[np.int64]:
+    def _indices(self, index: "slice | Sequence[int] | npt.NDArray[np.integer]") -> Ints:
         if isinstance(index, slice):
             return np.arange(*index.indices(len(self)), dtype=np.int64)
         chosen: npt.NDArray[Any] = index if isinstance(index, np.ndarray) else _as_array(index)
@@ -229,12 +306,10 @@ class Forest:
             raise TreeIndexError(f"expected the numbers of some of {len(self)} trees, got {bad}.")
         return chosen
 
-    def _rows(self, chosen: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return the node rows of the chosen trees, in their order, and the trees' sizes."""
-        starts = self.offsets[chosen]
-        sizes = self.offsets[chosen + 1] - starts
-        ends = np.cumsum(sizes)
-        return np.repeat(starts - (ends - sizes), sizes) + np.arange(ends[-1] if len(ends) else 0), sizes
+    def _rows(self, chosen: Ints) -> tuple[Ints, Ints]:
+        """Check the chosen trees; return the rows of their nodes, in their order, and the trees' sizes."""
+        self._check(chosen)
+        return _rows(self.offsets, chosen)
 
     def _tree(self, index: int) -> Tree:
         nodes = slice(int(self.offsets[index]), int(self.offsets[index + 1]))
@@ -246,6 +321,13 @@ class Forest:
             if parent >= 0:
                 children[parent][slot] = tree
         return tree
+
+
+def _rows(offsets: Ints, chosen: Ints) -> tuple[Ints, Ints]:
+    starts = offsets[chosen]
+    sizes = offsets[chosen + 1] - starts
+    ends = np.cumsum(sizes)
+    return np.repeat(starts - (ends - sizes), sizes) + np.arange(ends[-1] if len(ends) else 0), sizes
 
 
 def _as_array(index: object) -> npt.NDArray[Any]:
@@ -351,8 +433,12 @@ def _own_vectors(
     return labels, table
 
 
-def _structure_problem(forest: Forest, *, whole: bool) -> str:
-    """Say what keeps the arrays from being trees; an empty text when nothing does. The quick look reads a few bytes only."""
+def _damaged(path: str | os.PathLike[str], problem: str) -> ForestFileError:
+    return ForestFileError(f"{path}: the file is damaged: {problem}; copy or write it again.")
+
+
+def _outline_problem(forest: Forest) -> str:
+    """Say what is wrong with the lengths of the columns and of the trees; an empty text if nothing is."""
     offsets, nodes = forest.offsets, forest.node_count
     if (
         {getattr(forest, name).ndim for name in _NODE_COLUMNS} != {1}
@@ -363,29 +449,46 @@ def _structure_problem(forest: Forest, *, whole: bool) -> str:
         return "columns of different length"
     if not len(offsets) or offsets[0] != 0 or offsets[-1] != nodes:
         return "tree offsets that do not span the nodes"
-    sizes = np.diff(offsets)
-    if not whole:
-        return ""
-    if (sizes < 1).any():
-        return "a tree without nodes"
-    if (forest.widths < 0).any():
-        return "a negative number of child slots"
-    if not np.isfinite(forest.vectors).all():
-        return "vector labels that are not finite"
-    place = np.arange(nodes) - np.repeat(offsets[:-1], sizes)
-    is_root = place == np.repeat(sizes, sizes) - 1
-    if ((forest.parents == -1) != is_root).any() or (~is_root & (forest.parents <= place)).any():
-        return "parents that do not follow their children"
-    if (forest.parents >= np.repeat(sizes, sizes)).any():
-        return "parents outside their tree"
-    parent_rows = (forest.parents + np.repeat(offsets[:-1], sizes))[~is_root]
-    slots = forest.slots[~is_root]
-    if (slots < 0).any() or (slots >= forest.widths[parent_rows]).any():
-        return "children outside the slots of their parent"
-    if len(np.unique(np.stack([parent_rows, slots]), axis=1).T) != len(slots):
-        return "two children in one slot"
-    if (forest.depths[is_root] != 0).any() or (forest.depths[~is_root] != forest.depths[parent_rows] + 1).any():
-        return "depths that are not those of the parents plus one"
-    if (forest.labels >= len(forest.vocabulary)).any() or (forest.labels < -len(forest.vectors)).any():
-        return "labels outside the vocabulary"
+    if (np.diff(offsets) < 1).any():
+        return f"tree {int(np.flatnonzero(np.diff(offsets) < 1)[0])} has no nodes"
     return ""
+
+
+def _tree_problem(forest: Forest, rows: slice | Ints, sizes: Ints) -> tuple[int, str] | None:
+    """Find what keeps some trees from being trees: which of them is the first, and what it has."""
+    labels, parents, slots, widths, depths = (getattr(forest, name)[rows] for name in _NODE_COLUMNS)
+    ends = np.cumsum(sizes)
+    places = np.arange(len(labels)) - np.repeat(ends - sizes, sizes)
+    own_sizes = np.repeat(sizes, sizes)
+    is_root = places == own_sizes - 1
+
+    def first(is_bad: npt.NDArray[np.bool_], problem: str) -> tuple[int, str] | None:
+        nodes = np.flatnonzero(is_bad)
+        return (int(np.searchsorted(ends, nodes[0], side="right")), problem) if len(nodes) else None
+
+    problem = (
+        first((labels >= len(forest.vocabulary)) | (labels < -len(forest.vectors)), "labels outside the vocabulary")
+        or first(widths < 0, "a negative number of child slots")
+        or first((parents == -1) != is_root, "parents that do not follow their children")
+        or first(~is_root & (parents <= places), "parents that do not follow their children")
+        or first(parents >= own_sizes, "parents outside their tree")
+    )
+    if problem:
+        return problem
+    with_vector = np.flatnonzero(labels < 0)
+    finite = np.ones(len(labels), bool)
+    finite[with_vector] = np.isfinite(forest.vectors[-1 - labels[with_vector]]).all(1)
+    nodes = np.flatnonzero(~is_root)
+    parent_rows, slots = np.repeat(ends - sizes, sizes)[nodes] + parents[nodes], slots[nodes].astype(np.int64)
+    outside, wrong_depth = np.zeros(len(labels), bool), is_root & (depths != 0)
+    outside[nodes] = (slots < 0) | (slots >= widths[parent_rows])
+    wrong_depth[nodes] = depths[nodes] != depths[parent_rows] + 1
+    taken = np.sort(parent_rows << 31 | slots & _LARGEST)
+    twice = np.zeros(len(labels), bool)
+    twice[taken[1:][taken[1:] == taken[:-1]] >> 31] = True
+    return (
+        first(~finite, "vector labels that are not finite")
+        or first(outside, "children outside the slots of their parent")
+        or first(twice, "two children in one slot")
+        or first(wrong_depth, "depths that are not those of the parents plus one")
+    )
