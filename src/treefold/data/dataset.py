@@ -15,11 +15,10 @@ import numpy.typing as npt
 
 from treefold.errors import ForestFileError, ShapeError
 from treefold.files import atomic_folder
-from treefold.trees.columns import read_columns, write_columns
-from treefold.trees.forest import Forest
+from treefold.trees.batch import Ints
+from treefold.trees.forest import Forest, read_columns, write_columns
 
 # Axes:  n examples · N nodes
-Ints = npt.NDArray[np.int64]
 VERSION: Final = 1
 SPLITS: Final = ("train", "validation", "test")
 FACTS: Final = "dataset.json"
@@ -154,7 +153,7 @@ class Dataset:
                 f"{facts.get('version')!r}; open it with the treefold that wrote it, or make it anew."
             )
         forest = Forest.open(folder / "trees.forest", verify=verify)
-        _, columns, _ = read_columns(folder / "examples.columns", kind="examples", verify=verify)
+        _, columns = read_columns(folder / "examples.columns", kind="examples", verify=verify)
         vocabulary = _read_json(folder / "vocabulary.json")
         prefix = "split "
         try:

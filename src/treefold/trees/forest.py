@@ -1,8 +1,12 @@
-"""Forests: many trees as a few flat arrays, built once, saved, memory-mapped; the only thing that training touches."""
+"""Forests: many trees in a few flat arrays, and the file that holds them. docs/forest-format.md describes the file."""
 
+import json
+import math
 import os
+import struct
+import zlib
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from reprlib import repr as shortened
 from typing import Any, Final, NamedTuple, Self, cast, final, overload
@@ -11,17 +15,25 @@ import numpy as np
 import numpy.typing as npt
 
 from treefold.errors import ForestFileError, ParseError, TreeError, TreeIndexError
+from treefold.files import atomic_file
 from treefold.trees.batch import Batch, Ints
-from treefold.trees.columns import SMALL, Array, read_columns, verify_columns, write_columns
 from treefold.trees.tree import Label, Tree
 from treefold.trees.vocabulary import Vocabulary
 
 # Axes:  N nodes · T trees · V nodes with a vector label · M length of a vector label
+Array = npt.NDArray[Any]
+
 _NODE_COLUMNS: Final = ("labels", "parents", "slots", "widths", "depths")
-_LARGEST: Final = 2**31 - 1
-_WIDE: Final = 2**16
-_CHUNK: Final = 2**22
 _DTYPES: Final = {**dict.fromkeys(_NODE_COLUMNS, np.int32), "offsets": np.int64, "vectors": np.float64}
+_LARGEST: Final = 2**31 - 1
+
+MAGIC: Final = b"TREEFOLD"
+VERSION: Final = 1
+SMALL: Final = 16 * 2**20  # bytes of a file that is verified when it is opened
+_PREAMBLE: Final = struct.Struct("<8sIIQ")  # magic, version, CRC-32 of the header, length of the header
+_ALIGNMENT: Final = 64
+_WIDE: Final = 2**16  # child slots of a node that is only believed once the whole file is verified
+_CHUNK: Final = 2**22  # nodes that are verified at a time
 
 
 class _File(NamedTuple):
@@ -33,9 +45,9 @@ class _File(NamedTuple):
 class Forest:
     """A sequence of trees in flat arrays, with their vocabulary.
 
-    The nodes of a tree stand together in post-order (children before parents, the root last), tree after tree:
+    The nodes are stored tree after tree, each tree in post-order (children before parents, the root last):
 
-    - ``labels`` (N,): the label's code in ``vocabulary``; ``-1 - row`` where the label is row ``row`` of ``vectors`` (V, M);
+    - ``labels`` (N,): the label's code in ``vocabulary``, or ``-1 - row`` if the label is row ``row`` of ``vectors`` (V, M);
     - ``parents`` (N,): the parent's place within the tree, -1 at the root; ``slots`` (N,): which child of it this node is;
     - ``widths`` (N,): the number of child slots; ``depths`` (N,): the number of edges to the root;
     - ``offsets`` (T+1,): tree ``t`` has the nodes ``offsets[t]:offsets[t + 1]``.
@@ -50,15 +62,14 @@ class Forest:
     _unverified: _File | None = None  # the file that was opened without reading all its data
 
     def __init__(self, trees: Iterable[Tree | str], vocabulary: Vocabulary | Iterable[str] | None = None) -> None:
-        """Take trees, or s-expressions; with a ``vocabulary`` given, a label outside it is an error."""
+        """Take trees or s-expressions; if a ``vocabulary`` is given, all labels must be in it."""
         if isinstance(trees, (Tree, str)) or not isinstance(trees, Iterable):
             raise TreeError(
                 f"Forest expects an iterable of trees, got a single {type(trees).__name__}; write Forest([tree])."
             )
-        columns, known = _flatten(trees, vocabulary)
-        self._adopt(columns, known)
+        self._set_columns(*_flatten(trees, vocabulary))
 
-    def _adopt(self, columns: dict[str, Array], vocabulary: Vocabulary) -> None:
+    def _set_columns(self, columns: dict[str, Array], vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
         self.labels: npt.NDArray[np.int32] = columns["labels"]
         self.parents: npt.NDArray[np.int32] = columns["parents"]
@@ -71,7 +82,7 @@ class Forest:
     @classmethod
     def _of(cls, columns: dict[str, Array], vocabulary: Vocabulary) -> Self:
         forest = cls.__new__(cls)
-        forest._adopt(columns, vocabulary)
+        forest._set_columns(columns, vocabulary)
         return forest
 
     @property
@@ -148,7 +159,7 @@ class Forest:
 
     @staticmethod
     def concatenate(forests: "Iterable[Forest]") -> "Forest":
-        """Join forests into one; their vocabularies are united, the first one's codes stay."""
+        """Join forests into one, with the labels of all of them; the codes of the first forest stay the same."""
         forests = list(forests)
         if not forests:
             return Forest([])
@@ -158,7 +169,7 @@ class Forest:
         vocabulary = forests[0].vocabulary if len(names) == len(forests[0].vocabulary) else Vocabulary(names)
         sizes = {forest.vectors.shape[1] for forest in forests if len(forest.vectors)}
         if len(sizes) > 1:
-            raise TreeError(f"vector labels of one forest have one length, got {sorted(sizes)}; pad them to the same.")
+            raise TreeError(f"vector labels of one forest have one length, got {sorted(sizes)}; pad the shorter ones.")
         columns: dict[str, Array] = {
             name: np.concatenate([getattr(forest, name) for forest in forests])
             for name in ("parents", "slots", "widths", "depths")
@@ -178,7 +189,7 @@ class Forest:
         return Forest._of(columns, vocabulary)
 
     def batch(self, indices: "slice | Sequence[int] | npt.NDArray[np.integer] | None" = None) -> Batch:
-        """Return the nodes of the chosen trees (all, when none are named), ready to be scheduled: see `Batch`.
+        """Return the nodes of the chosen trees, or of all trees, as a `Batch`.
 
         >>> Forest(["(MIN 2 (MAX 1 3))", "7"]).batch([1, 0]).schedule.level_sizes.tolist()  # deepest level first
         [2, 2, 2]
@@ -206,7 +217,7 @@ class Forest:
         )
 
     def node_rows(self, indices: "slice | Sequence[int] | npt.NDArray[np.integer]") -> Ints:
-        """Return the rows of the columns that hold the nodes of the chosen trees, in the order of a batch's nodes.
+        """Return the rows of the chosen trees' nodes in the columns, in the order of a batch's nodes.
 
         >>> Forest(["(f a)", "b"]).node_rows([1, 0]).tolist()
         [2, 0, 1]
@@ -226,7 +237,7 @@ class Forest:
         ``verify=True`` reads everything and checks it: checksums, and that the arrays describe trees. By default files of up
         to 16 MiB are verified. Of larger files, each tree is checked when it is used: all its values must be in their range.
         """
-        facts, columns, _ = read_columns(path, kind="forest", verify=False)
+        facts, columns = read_columns(path, kind="forest", verify=False)
         for name, dtype in _DTYPES.items():
             if name not in columns or columns[name].dtype != dtype:
                 got = columns[name].dtype if name in columns else "none"
@@ -243,18 +254,18 @@ class Forest:
                 f"{path}: expected a vocabulary of distinct text labels, got {shortened(names)}; write the file again."
             )
         forest = cls._of(columns, Vocabulary(names))
-        forest._unverified = _File(Path(path), facts["checksums"])
+        forest._unverified = _File(Path(path), {name: facts["checksums"][name] for name in _DTYPES})
         problem = _outline_problem(forest)
         if problem:
             raise _damaged(path, problem)
-        if Path(path).stat().st_size <= SMALL if verify is None else verify:
+        if verify or (verify is None and Path(path).stat().st_size <= SMALL):
             forest.verify()
         return forest
 
     def verify(self) -> None:
-        """Read all data of a forest that was opened without, and check them; a second call does nothing.
+        """Read and check all data of a forest that was opened without verification; does nothing the second time.
 
-        Raises `ForestFileError` if a checksum is wrong, or if the arrays do not describe trees.
+        Raises `ForestFileError` if a checksum is wrong or the arrays do not describe trees.
         """
         if self._unverified is None:
             return
@@ -340,7 +351,7 @@ def _as_array(index: object) -> npt.NDArray[Any]:
 def _flatten(
     trees: Iterable[Tree | str], vocabulary: Vocabulary | Iterable[str] | None
 ) -> tuple[dict[str, Array], Vocabulary]:
-    """Lay trees out in the columns of a forest."""
+    """Write trees into the columns of a forest; return them with the vocabulary."""
     given = vocabulary if isinstance(vocabulary, Vocabulary) or vocabulary is None else Vocabulary(vocabulary)
     codes: dict[Label, int] = {} if given is None else {name: code for code, name in enumerate(given)}
     columns = {name: array("i") for name in _NODE_COLUMNS}
@@ -424,7 +435,7 @@ def _new_code(
 def _own_vectors(
     labels: npt.NDArray[Any], vectors: npt.NDArray[np.float64]
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.float64]]:
-    """Renumber the vector labels of chosen nodes, in place, so that they point to a table of their own."""
+    """Copy the vectors of chosen nodes into a new table, and renumber the nodes' labels in place."""
     if not len(vectors):
         return labels, vectors
     with_vector = np.flatnonzero(labels < 0)
@@ -491,4 +502,133 @@ def _tree_problem(forest: Forest, rows: slice | Ints, sizes: Ints) -> tuple[int,
         or first(outside, "children outside the slots of their parent")
         or first(twice, "two children in one slot")
         or first(wrong_depth, "depths that are not those of the parents plus one")
+    )
+
+
+def write_columns(path: str | os.PathLike[str], facts: Mapping[str, Any], columns: Mapping[str, Array]) -> None:
+    """Write facts (JSON) and named arrays to one file, atomically.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_columns(Path(folder) / "x", {"kind": "demo"}, {"a": np.arange(3, dtype=np.int32)})
+    ...     facts, columns = read_columns(Path(folder) / "x", kind="demo")
+    >>> columns["a"]
+    array([0, 1, 2], dtype=int32)
+    """
+    arrays = {
+        name: np.ascontiguousarray(column).astype(column.dtype.newbyteorder("<")) for name, column in columns.items()
+    }
+    table: dict[str, dict[str, Any]] = {}
+    offset = 0  # relative to the end of the header, so that the header need not know its own length
+    for name, column in arrays.items():
+        table[name] = {
+            "dtype": column.dtype.str,
+            "shape": list(column.shape),
+            "offset": offset,
+            "crc32": zlib.crc32(_raw(column)),
+        }
+        offset += _aligned(column.nbytes)
+    header = json.dumps({**facts, "columns": table, "bytes": offset}).encode()
+    header += b" " * (_aligned(_PREAMBLE.size + len(header)) - _PREAMBLE.size - len(header))
+
+    with atomic_file(path) as file:
+        file.write(_PREAMBLE.pack(MAGIC, VERSION, zlib.crc32(header), len(header)))
+        file.write(header)
+        for column in arrays.values():
+            file.write(_raw(column))
+            file.write(b"\0" * (_aligned(column.nbytes) - column.nbytes))
+
+
+def read_columns(
+    path: str | os.PathLike[str], *, kind: str, verify: bool | None = None
+) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Open a file of columns: return its facts, the columns' checksums among them, and its arrays as read-only memory maps.
+
+    Magic, version, the header's checksum and the file's size are always checked; ``verify`` also reads all data and checks
+    their checksums, by default in files of up to 16 MiB.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise ForestFileError(
+            f"{path}: expected a {kind} file, got {'a directory' if path.is_dir() else 'no such file'}."
+        )
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        preamble = file.read(_PREAMBLE.size)
+        if len(preamble) < _PREAMBLE.size or not preamble.startswith(MAGIC):
+            raise ForestFileError(
+                f"{path}: expected a treefold {kind} file, which begins with {MAGIC.decode()}, got {preamble[:8]!r}; "
+                f"make one with Forest(trees).save(path)."
+            )
+        _, version, checksum, header_size = _PREAMBLE.unpack(preamble)
+        if version != VERSION:
+            raise ForestFileError(
+                f"{path}: expected format version {VERSION}, got {version}; "
+                f"open it with the version of treefold that wrote it, or write it again."
+            )
+        header = file.read(min(header_size, size))
+    if len(header) < header_size:
+        raise _truncated(path, kind, _PREAMBLE.size + header_size, size)
+    if zlib.crc32(header) != checksum:
+        raise _damaged(path, "the checksum of the header is wrong")
+    facts = _checked_facts(path, header, kind)
+    start = _PREAMBLE.size + header_size
+    if size != start + facts["bytes"]:
+        raise _truncated(path, kind, start + facts["bytes"], size)
+    data: npt.NDArray[np.uint8] = np.zeros(0, np.uint8)
+    if facts["bytes"]:
+        data = np.memmap(path, dtype=np.uint8, mode="r", offset=0).view(np.ndarray)[start:]
+    arrays: dict[str, Array] = {}
+    checksums: dict[str, int] = {}
+    for name, (dtype, shape, offset, checksum) in facts.pop("columns").items():
+        raw = data[offset : offset + dtype.itemsize * math.prod(shape)]
+        arrays[name] = raw.view(dtype).reshape(shape)
+        checksums[name] = checksum
+    if verify or (verify is None and size <= SMALL):
+        verify_columns(path, arrays, checksums)
+    return {**facts, "checksums": checksums}, arrays
+
+
+def verify_columns(path: str | os.PathLike[str], columns: Mapping[str, Array], checksums: Mapping[str, int]) -> None:
+    """Read all data of a file of columns; raise unless each column has its checksum."""
+    for name, checksum in checksums.items():
+        if zlib.crc32(_raw(columns[name])) != checksum:
+            raise _damaged(path, f"the checksum of column {name!r} is wrong")
+
+
+def _checked_facts(path: Path, header: bytes, kind: str) -> dict[str, Any]:
+    """Read the header; return its facts, with the dtype, shape, offset and checksum of each column, which lie in the file."""
+    try:
+        facts = json.loads(header)
+        found = facts.get("kind")
+        if found != kind:
+            raise ForestFileError(f"{path}: expected a {kind} file, got a file of kind {found!r}.")
+        total = facts["bytes"]
+        columns = {}
+        for name, entry in facts["columns"].items():
+            dtype, shape, offset = np.dtype(entry["dtype"]), entry["shape"], entry["offset"]
+            if dtype.kind not in "iuf" or not all(type(size) is int and size >= 0 for size in [*shape, offset, total]):
+                raise ValueError(f"the column {name!r} as {entry}")
+            if offset % _ALIGNMENT or offset + dtype.itemsize * math.prod(shape) > total:
+                raise ValueError(f"the column {name!r} outside the file")
+            columns[name] = (dtype, shape, offset, entry["crc32"])
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
+        if isinstance(problem, ForestFileError):
+            raise
+        raise _damaged(path, f"its header does not describe columns ({type(problem).__name__}: {problem})") from None
+    return {**facts, "columns": columns}
+
+
+def _raw(column: Array) -> memoryview:
+    return memoryview(column.reshape(-1).view(np.uint8).data)
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGNMENT) * _ALIGNMENT
+
+
+def _truncated(path: Path, kind: str, expected: int, got: int) -> ForestFileError:
+    state = "truncated" if got < expected else "longer than written"
+    return ForestFileError(
+        f"{path}: expected a {kind} file of {expected} bytes, got {got}; it is {state}, copy or write it again."
     )
