@@ -7,7 +7,7 @@ import pytest
 
 from tests.sweeps import tiny
 from treefold.data.dataset import Dataset
-from treefold.data.generators.build import make_listops, make_lrt
+from treefold.data.generators import make_listops, make_lrt
 from treefold.errors import ConfigurationError, TrainingError
 from treefold.sweeps.grid import DataSource, Grid, read_grid
 from treefold.sweeps.planning import estimated_seconds, open_data, plan

@@ -9,7 +9,7 @@ import pytest
 
 from tests.sweeps import tiny
 from treefold.analysis.evaluation import evaluate
-from treefold.data.generators.build import make_lrt
+from treefold.data.generators import make_lrt
 from treefold.errors import FileError, ModelFileError
 from treefold.sweeps.grid import Grid
 from treefold.sweeps.planning import plan

@@ -12,7 +12,7 @@ from treefold.cli.console import Skipped, out, progress
 from treefold.cli.inspection import findings, show
 from treefold.data.convert import Conversion, convert
 from treefold.data.dataset import FACTS, Dataset
-from treefold.data.generators import build
+from treefold.data.generators import load_listops, load_lrt, make_listops, make_lrt
 from treefold.data.generators.listops import OPERATORS, ListOpsSettings
 from treefold.data.readers import READERS
 from treefold.errors import ConfigurationError, FileError
@@ -60,7 +60,7 @@ def listops(
     skipped = Skipped()
     if source:
         with progress("reading"):
-            data = build.read_listops(
+            data = load_listops(
                 source,
                 placement=placement,  # type: ignore[arg-type]
                 seed=seed,
@@ -77,7 +77,7 @@ def listops(
             placement=placement,  # type: ignore[arg-type]
         )
         with progress("ListOps trees", size) as told:
-            data = build.make_listops(size, seed, settings, told)
+            data = make_listops(size, seed, settings, told)
     _save(data, out_folder, force, skipped)
 
 
@@ -107,56 +107,33 @@ def lrt(
     skipped = Skipped()
     if source:
         with progress("reading"):
-            data = build.read_lrt(source, seed=seed, test_share=test_share, on_bad=skipped if skip_bad else None)
+            data = load_lrt(source, seed=seed, test_share=test_share, on_bad=skipped if skip_bad else None)
     else:
         with progress("LRT draws", draws) as told:
-            data = build.make_lrt(draws, seed, told)
+            data = make_lrt(draws, seed, told)
     _save(data, out_folder, force, skipped)
 
 
-@app.command()
-def glycans(
-    out_folder: Out,
-    path: Annotated[Path | None, typer.Option(help="The table, or the folder of glycowork, if not installed.")] = None,
-    rank: Annotated[
-        str, typer.Option(help="Species, Genus, Family, Order, Class, Phylum, Kingdom or Domain.")
-    ] = "Kingdom",
-    linkage: Annotated[str, typer.Option(help="Where linkages go: `label`, `node` or `drop`.")] = "label",
-    seed: Seed = 0,
-    force: Force = False,
-) -> None:
-    """Load the glycans of the package glycowork with the organism they come from, split by publication.
+_ANYTHING = {"ignore_unknown_options": True, "allow_extra_args": True}
 
-    Needs `pip install --no-deps glycowork`. Glycans of several organisms, or of none that is known, are left out.
-    """
-    _check_out(out_folder, force)
-    skipped = Skipped()
-    data = build.make_glycans(
-        None if path is None else str(path),
-        rank=rank,  # type: ignore[arg-type]
-        linkage=linkage,  # type: ignore[arg-type]
-        seed=seed,
-        on_bad=skipped,
+
+@app.command(hidden=True, context_settings=_ANYTHING)
+def glycans() -> None:
+    """Say where the glycans went."""
+    raise _moved("glycans")
+
+
+@app.command(hidden=True, context_settings=_ANYTHING)
+def metamath() -> None:
+    """Say where the Metamath statements went."""
+    raise _moved("metamath")
+
+
+def _moved(name: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"`treefold data {name}` is now an example program of the repository; "
+        f"run `python examples/{name}.py [FILE] --out DIR`, which has the same options (FILE for --path)."
     )
-    _save(data, out_folder, force, skipped)
-
-
-@app.command()
-def metamath(
-    out_folder: Out,
-    path: Annotated[Path | None, typer.Option(help="The file set.mm, if not where Debian puts it.")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Stop after so many statements.")] = None,
-    seed: Seed = 0,
-    force: Force = False,
-) -> None:
-    """Load the statements of Metamath's set.mm; the task: were two arguments swapped?
-
-    Needs the Debian package metamath-databases, or a `--path`. Split by contiguous blocks.
-    """
-    _check_out(out_folder, force)
-    with progress("statements", limit) as told:
-        data = build.make_metamath(None if path is None else str(path), seed=seed, limit=limit, progress=told)
-    _save(data, out_folder, force, Skipped())
 
 
 @app.command(name="convert")

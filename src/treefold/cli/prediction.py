@@ -13,8 +13,8 @@ import torch
 
 from treefold.analysis.explaining import probabilities
 from treefold.data.readers import READERS, format_of
-from treefold.data.readers.records import OnBad, Record, placed
-from treefold.data.readers.tables import Columns
+from treefold.data.readers.stream import OnBad, Record, placed
+from treefold.data.readers.tabular import Columns
 from treefold.errors import ConfigurationError, ParseError, ReadError, TreefoldError, nearest, require_choice
 from treefold.training.saving import SavedModel
 from treefold.trees.forest import Forest

@@ -5,7 +5,7 @@ import itertools
 import json
 import os
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, final
@@ -17,6 +17,7 @@ from treefold.errors import ForestFileError, ShapeError
 from treefold.files import atomic_folder
 from treefold.trees.batch import Ints
 from treefold.trees.forest import Forest, read_columns, write_columns
+from treefold.trees.tree import Tree
 
 # Axes:  n examples · N nodes
 VERSION: Final = 1
@@ -69,6 +70,24 @@ class Dataset:
         for name, part in self.splits.items():
             if len(part) and not 0 <= part.min() <= part.max() < expected:
                 raise ShapeError(f"the split {name!r} has numbers outside the {expected} examples.")
+
+    @classmethod
+    def from_labels(
+        cls,
+        trees: Iterable[Tree | str],
+        labels: Sequence[str],
+        splits: Mapping[str, Ints],
+        made: Mapping[str, Any] | None = None,
+    ) -> "Dataset":
+        """Make a data set from trees and the names of their classes.
+
+        >>> Dataset.from_labels(["(f a)", "b"], ["yes", "no"], {"train": np.array([0, 1])}).targets
+        array([1, 0])
+        """
+        classes = tuple(sorted(set(labels)))
+        codes = {name: code for code, name in enumerate(classes)}
+        targets = np.array([codes[label] for label in labels], dtype=np.int64)
+        return cls(Forest(trees), targets, classes, splits, made=made or {})
 
     def __len__(self) -> int:
         return len(self.targets)
