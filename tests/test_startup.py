@@ -12,7 +12,7 @@ from tests import runs
 from treefold import cli
 from treefold.data.generators.listops import OPERATORS
 
-SLOW = {"torch", "sklearn", "scipy", "numba", "numpy", "pandas", "matplotlib", "treefold.bench", "treefold.sweeps"}
+SLOW = {"torch", "sklearn", "scipy", "numba", "numpy", "pandas", "matplotlib", "treefold.sweeps"}
 
 
 def modules_after(code: str, *arguments: str) -> set[str]:
@@ -31,7 +31,7 @@ def modules_of(*arguments: str) -> set[str]:
 @pytest.mark.parametrize(
     "arguments",
     [["--help"], ["--version"], ["trian"], ["data", "--help"], ["data", "convrt"]]
-    + [[name, "--help"] for name in cli.COMMANDS if name not in ("data", "bench")]
+    + [[name, "--help"] for name in cli.COMMANDS if name != "data"]
     + [["data", name, "--help"] for name in ("listops", "convert", "inspect")]
     + [["train", "--no-such-option"], ["predict"]],
     ids=" ".join,
@@ -40,11 +40,11 @@ def test_help_and_mistakes_import_nothing_slow(arguments: list[str]) -> None:
     assert not modules_of(*arguments) & SLOW
 
 
-def test_predict_imports_no_bench_sweep_or_report(tmp_path: Path) -> None:
+def test_predict_imports_no_sweep_or_report(tmp_path: Path) -> None:
     (tmp_path / "trees.txt").write_text("(MAX 1 2)\n")
     imported = modules_of("predict", str(runs.listops().folder), str(tmp_path / "trees.txt"))
     assert "torch" in imported and "treefold.cli.model" in imported
-    unused = ("treefold.bench", "treefold.sweeps", "treefold.cli.sweep", "treefold.cli.bench", "treefold.cli.report")
+    unused = ("treefold.sweeps", "treefold.cli.sweep", "treefold.cli.report")
     assert not [name for name in imported if name.startswith((*unused, "treefold.estimators", "sklearn", "matplotlib"))]
 
 
@@ -71,7 +71,7 @@ def test_commands_are_listed_with_the_first_line_of_their_help() -> None:
         assert command.help.split("\n")[0] == line
         assert name == "data" or f"Example: `{'echo' if name == 'predict' else f'treefold {name}'} " in command.help
     for name, command in cli.load("data").commands.items():
-        assert f"Example: `treefold data {name} " in command.help
+        assert command.hidden or f"Example: `treefold data {name} " in command.help
 
 
 def test_defaults_written_as_text_are_those_of_the_library() -> None:

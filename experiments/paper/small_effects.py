@@ -20,8 +20,7 @@ import torch
 from torch import Tensor
 
 from treefold import Classifier, LeafLSTM, PerLabel, Thermometer, TreeEncoder, TreeLSTM, TreeModel
-from treefold.data.generators import listops
-from treefold.data.generators.build import make_listops
+from treefold.data.generators import listops, make_listops
 from treefold.nn.cells import Cell
 from treefold.training import Examples, Progress, fit
 from treefold.training.settings import TrainingSettings

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from treefold.data.dataset import Dataset
-from treefold.data.generators import build, listops
+from treefold.data.generators import listops, make_listops
 from treefold.errors import TreefoldError, require_positive
 from treefold.files import atomic_file, atomic_folder
 from treefold.nn.models import Classifier, TreeModel
@@ -201,7 +201,7 @@ def run(trees: int, epochs: int, seed: int, out: Path) -> None:
     """Run the demonstration."""
     torch.set_num_threads(1)  # the tensors of a small batch are too small to share
     print(f"Generating {trees:,} ListOps trees …", flush=True)
-    data = build.make_listops(trees, seed)
+    data = make_listops(trees, seed)
     example = example_tree(data)
     print(f"for example {example} = {listops.value(example)}\n")
     trained = [train_one(name, data, epochs, seed) for name in MODELS]

@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 
 from treefold.bench.phases import PHASES, Stopwatch, watched
-from treefold.data.generators.build import make_listops
+from treefold.data.generators import make_listops
 from treefold.data.generators.listops import ListOpsSettings
 from treefold.training import train
 from treefold.training import trainer as loop

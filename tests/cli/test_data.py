@@ -103,8 +103,8 @@ def test_bad_lines_are_reported_with_their_place_or_left_out_and_listed(tmp_path
         (["listops", "--placement", "middle"], "expects placement to be one of 'left', 'random', got 'middle'"),
         (["listops", "--max-depth", "1", "--size", "50"], "ask for fewer trees"),
         (["lrt", "--from", "absent"], "absent: expected a file that can be read"),
-        (["glycans", "--path", "absent"], "absent"),
-        (["metamath", "--path", "absent"], "absent"),
+        (["glycans", "--path", "absent"], "run `python examples/glycans.py [FILE] --out DIR`"),
+        (["metamath", "--limit", "5"], "run `python examples/metamath.py [FILE] --out DIR`"),
     ],
 )
 def test_bad_settings_end_in_one_clear_error(tmp_path: Path, arguments: list[str], message: str) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.sweeps import tiny
-from treefold.data.generators.build import make_listops, make_lrt
+from treefold.data.generators import make_listops, make_lrt
 from treefold.sweeps.grid import read_grid
 from treefold.sweeps.plan import Run, plan
 

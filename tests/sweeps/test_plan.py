@@ -7,7 +7,7 @@ import pytest
 
 from tests.sweeps import tiny
 from treefold.data.dataset import Dataset
-from treefold.data.generators.build import make_listops
+from treefold.data.generators import make_listops
 from treefold.errors import ConfigurationError, TrainingError
 from treefold.sweeps.grid import DataSource, Grid
 from treefold.sweeps.plan import estimated_seconds, open_data, plan

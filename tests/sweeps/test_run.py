@@ -12,7 +12,7 @@ import pytest
 from tests.sweeps import tiny
 from tests.sweeps.tiny import Here
 from treefold.analysis.evaluation import evaluate
-from treefold.data.generators.build import make_lrt
+from treefold.data.generators import make_lrt
 from treefold.errors import FileError, ModelFileError
 from treefold.sweeps.grid import Budget, Grid
 from treefold.sweeps.local import Local

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, final
 
 from treefold.data.dataset import Dataset
-from treefold.data.generators.build import make_listops
+from treefold.data.generators import make_listops
 from treefold.data.generators.listops import ListOpsSettings
 from treefold.sweeps.grid import Grid
 from treefold.sweeps.plan import Run, plan

@@ -17,14 +17,14 @@ from torch import Tensor
 
 from treefold import Forest
 from treefold.data.dataset import Dataset
-from treefold.data.generators import build
+from treefold.data.generators import make_listops
 from treefold.errors import ConfigurationError, FileError, ModelFileError, TrainingError
 from treefold.kernels.optimisers import FlatAdadelta
 from treefold.training import Examples, Progress, fit, resume, train
 from treefold.training.saving import load_model, read_tensors, write_tensors
 from treefold.training.settings import ModelSettings, RunSettings, TrainingSettings
 
-DATA = build.make_listops(400, seed=0)
+DATA = make_listops(400, seed=0)
 SETTINGS = RunSettings(
     model=ModelSettings(state_size=4, rank=2, dropout=0.1),
     training=TrainingSettings(epochs=3, batch_size=20, patience=2, threads=1, checkpoint_minutes=0.0005),
@@ -167,7 +167,7 @@ def test_nothing_is_overwritten_and_nothing_is_resumed_that_is_no_run(whole: Pat
     with pytest.raises(ModelFileError, match="expected the directory of a run to resume, got no such directory"):
         resume(DATA, tmp_path / "absent")
     with pytest.raises(TrainingError, match="expected the data set that the run began with, got a different one"):
-        resume(build.make_listops(50, seed=3), whole)
+        resume(make_listops(50, seed=3), whole)
 
 
 def test_data_that_cannot_be_learned_from_are_refused(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from treefold import Forest, TreeModel
-from treefold.data.generators import build
+from treefold.data.generators import make_listops
 from treefold.errors import TrainingError
 from treefold.nn.flat import FlatParameters
 from treefold.training import Examples, Progress, fit
@@ -18,7 +18,7 @@ from treefold.training.examples import Score, by_nodes, epoch_batches, outputs_o
 from treefold.training.settings import ModelSettings, TrainingSettings
 from treefold.training.trainer import Trainer, _rate_factor
 
-DATA = build.make_listops(120, seed=0)
+DATA = make_listops(120, seed=0)
 
 
 def model_for(examples: Examples, outputs: int = 10, **settings: object) -> TreeModel:

@@ -71,6 +71,7 @@ def _labelled(data: Dataset, split: str) -> Ints:
 
 def _node_codes(forest: Forest) -> Ints:
     """Return the label of each node, (N,); all vector labels count as one."""
+    forest.verify()
     return np.where(forest.labels < 0, len(forest.vocabulary), forest.labels).astype(np.int64)
 
 

@@ -12,8 +12,7 @@ from treefold.errors import ConfigurationError, require_positive
 from treefold.training.examples import Examples, evaluating, outputs_of
 from treefold.training.saving import SavedModel
 from treefold.trees.forest import Forest
-from treefold.trees.notation import Label
-from treefold.trees.tree import Tree
+from treefold.trees.tree import Label, Tree
 
 # Axes:  n examples · N nodes · K classes or outputs
 Subject = Tree | tuple[Tree, Tree]

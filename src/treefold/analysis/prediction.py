@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 
 from treefold.analysis.explaining import probabilities
-from treefold.data.readers.records import OnBad, Record
+from treefold.data.readers.stream import OnBad, Record
 from treefold.errors import ConfigurationError, ReadError, TreefoldError, nearest
 from treefold.training.saving import SavedModel
 from treefold.trees.forest import Forest

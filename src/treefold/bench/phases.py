@@ -15,7 +15,7 @@ import torch
 from treefold.bench.cases import HEADLINE
 from treefold.bench.clock import Clock
 from treefold.bench.options import Job, Options, Values
-from treefold.data.generators.build import make_listops
+from treefold.data.generators import make_listops
 from treefold.kernels import FusedGradients, gradients
 from treefold.nn.encoder import Encoding
 from treefold.training import run, train

@@ -1,7 +1,7 @@
 """The command line; `treefold --help` explains it.
 
-Each group of commands has a module: `data`, `train`, `model` (evaluate, predict, embed, describe, compress), `sweep`,
-`bench` and `report`; `console` prints. A command's module is imported when the command is called, and it imports torch,
+Each group of commands has a module: `data`, `train`, `model` (evaluate, predict, embed, describe, compress), `sweep`
+and `report`; `console` prints. A command's module is imported when the command is called, and it imports torch,
 numpy and the like inside its functions, so that `--help` and mistakes are answered at once.
 """
 
@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperGroup
 
 from treefold.cli.console import err, fitted, say, show_log
-from treefold.errors import TreefoldError
+from treefold.errors import ConfigurationError, TreefoldError
 
 # Each command: its module and name in this package, and the first line of its help.
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
@@ -31,7 +31,6 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "describe": ("model:describe", "Show the parts of a model, their parameters and costs, and how training went."),
     "compress": ("model:compress", "Decompose the tensors of a trained model into a form with fewer parameters."),
     "sweep": ("sweep:sweep", "Train all configurations of a grid, and write a line of results for each run."),
-    "bench": ("bench:bench", "Measure speed and memory on this machine, the fused kernels against plain torch."),
     "report": ("report:report", "Write a report on sweeps: tables with means over seeds, and figures."),
 }
 _MARKUP: Final = "markdown"
@@ -71,6 +70,15 @@ app = typer.Typer(
 )
 for _name, (_, _help) in COMMANDS.items():
     app.command(_name, help=_help)(lambda: None)
+
+
+@app.command(hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def bench() -> None:
+    """Moved to benchmarks/."""
+    raise ConfigurationError(
+        "`treefold bench` is no longer part of the library; run `python -m benchmarks` in a checkout of the repository, with the "
+        "same suites and options."
+    )
 
 
 @app.callback(invoke_without_command=True)

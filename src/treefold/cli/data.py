@@ -60,14 +60,14 @@ def listops(
 
     Example: `treefold data listops --out data/listops --size 20000`
     """
-    from treefold.data.generators import build
+    from treefold.data.generators import load_listops, make_listops
     from treefold.data.generators.listops import ListOpsSettings
 
     _check_out(out_folder, force, source or [])
     skipped = Skipped()
     if source:
         with progress("reading"):
-            data = build.read_listops(
+            data = load_listops(
                 source,
                 placement=placement,  # type: ignore[arg-type]
                 seed=seed,
@@ -84,7 +84,7 @@ def listops(
             placement=placement,  # type: ignore[arg-type]
         )
         with progress("ListOps trees", size) as report:
-            data = build.make_listops(size, seed, settings, report)
+            data = make_listops(size, seed, settings, report)
     _save(data, out_folder, force, skipped)
 
 
@@ -113,75 +113,39 @@ def lrt(
 
     Example: `treefold data lrt --out data/lrt --from train0 --from train1`
     """
-    from treefold.data.generators import build
+    from treefold.data.generators import load_lrt, make_lrt
 
     _check_out(out_folder, force, source or [])
     skipped = Skipped()
     if source:
         with progress("reading"):
-            data = build.read_lrt(source, seed=seed, test_share=test_share, on_bad=skipped if skip_bad else None)
+            data = load_lrt(source, seed=seed, test_share=test_share, on_bad=skipped if skip_bad else None)
     else:
         with progress("LRT draws", draws) as report:
-            data = build.make_lrt(draws, seed, report)
+            data = make_lrt(draws, seed, report)
     _save(data, out_folder, force, skipped)
 
 
-@app.command()
-def glycans(
-    out_folder: Out,
-    path: Annotated[Path | None, typer.Option(help="The table or folder of glycowork, if it is not installed.")] = None,
-    rank: Annotated[
-        str, typer.Option(help="The class: Species, Genus, Family, Order, Class, Phylum, Kingdom or Domain.")
-    ] = "Kingdom",
-    linkage: Annotated[
-        str, typer.Option(help="Linkages are part of the `label`, a `node`, or left out (`drop`).")
-    ] = "label",
-    seed: Seed = 0,
-    force: Force = False,
-) -> None:
-    """Make a data set of glycans and the organisms they come from, split by publication.
+_ANY_OPTIONS: Final = {"ignore_unknown_options": True, "allow_extra_args": True}
 
-    The glycans are those of the package glycowork: `pip install --no-deps glycowork`. Glycans without exactly one known
-    organism are left out.
 
-    Example: `treefold data glycans --out data/glycans --rank Kingdom`
-    """
-    from treefold.data.generators import build
+@app.command(hidden=True, context_settings=_ANY_OPTIONS)
+def glycans() -> None:
+    """Moved to examples/glycans.py."""
+    raise _moved("glycans")
 
-    _check_out(out_folder, force)
-    skipped = Skipped()
-    data = build.make_glycans(
-        None if path is None else str(path),
-        rank=rank,  # type: ignore[arg-type]
-        linkage=linkage,  # type: ignore[arg-type]
-        seed=seed,
-        on_bad=skipped,
+
+@app.command(hidden=True, context_settings=_ANY_OPTIONS)
+def metamath() -> None:
+    """Moved to examples/metamath.py."""
+    raise _moved("metamath")
+
+
+def _moved(name: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"`treefold data {name}` is now an example program of the repository; "
+        f"run `python examples/{name}.py [FILE] --out DIR`, which has the same options (FILE for --path)."
     )
-    _save(data, out_folder, force, skipped)
-
-
-@app.command()
-def metamath(
-    out_folder: Out,
-    path: Annotated[
-        Path | None, typer.Option(help="The file set.mm; by default the one of the Debian package.")
-    ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Read only the first statements.")] = None,
-    seed: Seed = 0,
-    force: Force = False,
-) -> None:
-    """Make a data set of Metamath statements from set.mm; the class says whether two arguments were swapped.
-
-    The file comes from the Debian package metamath-databases, or from `--path`. Splits are contiguous blocks.
-
-    Example: `treefold data metamath --out data/metamath --path set.mm --limit 10000`
-    """
-    from treefold.data.generators import build
-
-    _check_out(out_folder, force)
-    with progress("statements", limit) as report:
-        data = build.make_metamath(None if path is None else str(path), seed=seed, limit=limit, progress=report)
-    _save(data, out_folder, force, Skipped())
 
 
 @app.command(name="convert")

@@ -13,8 +13,8 @@ import typer
 
 from treefold.cli.console import WIDTH, Plugins, err, fitted, progress, say
 from treefold.data.readers import READERS, format_of
-from treefold.data.readers.records import OnBad, Record, placed
-from treefold.data.readers.tables import Columns
+from treefold.data.readers.stream import OnBad, Record, placed
+from treefold.data.readers.tabular import Columns
 from treefold.errors import ConfigurationError, FileError, ParseError, ReadError, TreefoldError, require_choice
 from treefold.trees.tree import Tree
 

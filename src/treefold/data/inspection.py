@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treefold.data.dataset import Dataset
+from treefold.trees.batch import Ints
 from treefold.trees.tree import Tree
 
 DRAWN_NODES: Final = 15
@@ -15,10 +16,9 @@ DRAWN_NODES: Final = 15
 def inspect(data: Dataset) -> dict[str, Any]:
     """Return sizes, histograms, class balance, duplicates and three trees, ready for JSON."""
     forest = data.forest
+    forest.verify()
     depths = np.maximum.reduceat(forest.depths, forest.offsets[:-1]) if len(forest) else np.zeros(0, np.int64)
-    present = (
-        np.bincount(_parent_rows(data), minlength=forest.node_count) if forest.node_count else np.zeros(0, np.int64)
-    )
+    arities = forest.child_counts
     return {
         **{name: value for name, value in data.summary().items() if name not in ("format", "version")},
         "labels": len(forest.vocabulary),
@@ -27,17 +27,11 @@ def inspect(data: Dataset) -> dict[str, Any]:
         "mean_depth": round(float(depths.mean()), 3) if len(forest) else 0.0,
         "sizes": _histogram(forest.sizes),
         "depths": _histogram(depths),
-        "arities": _histogram(present[present > 0]),
+        "arities": _histogram(arities[arities > 0]),
         "classes": {name: _balance(data, part) for name, part in [("all", np.arange(len(data))), *data.splits.items()]},
         "duplicates": _duplicates(data),
         "drawn": [str(tree) for tree in _three(data)],
     }
-
-
-def _parent_rows(data: Dataset) -> npt.NDArray[np.int64]:
-    forest = data.forest
-    inner = forest.parents >= 0
-    return (np.repeat(forest.offsets[:-1], forest.sizes) + forest.parents.astype(np.int64))[inner]
 
 
 def _histogram(values: npt.NDArray[Any]) -> dict[str, int]:
@@ -60,7 +54,7 @@ def _most_frequent(data: Dataset) -> dict[str, int]:
     return {data.forest.vocabulary[int(code)]: int(counts[code]) for code in order}
 
 
-def _balance(data: Dataset, part: npt.NDArray[np.int64]) -> dict[str, int]:
+def _balance(data: Dataset, part: Ints) -> dict[str, int]:
     counts = np.bincount(data.targets[part] + 1, minlength=len(data.classes) + 1)
     named = {name: int(count) for name, count in zip(data.classes, counts[1:], strict=True)}
     return {**named, **({"(none)": int(counts[0])} if counts[0] else {})}

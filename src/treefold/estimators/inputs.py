@@ -74,6 +74,7 @@ def unknown_labels(forest: Forest, known: Vocabulary) -> tuple[str, ...]:
     >>> unknown_labels(Forest(["(f a)", "b"])[:1], Vocabulary(["f"]))
     ('a',)
     """
+    forest.verify()
     missing = forest.vocabulary.codes_in(known) < 0
     if not missing.any():
         return ()

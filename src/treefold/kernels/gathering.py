@@ -25,7 +25,9 @@ class Alphabet(NamedTuple):
 
 
 def gathered(forest: Forest, trees: Ints) -> Batch | None:
-    """Return what `Forest.batch` returns, sooner; None where it has more to do or to say: vectors, numbers of no tree.
+    """Fast path of `Forest.batch` for text labels.
+
+    Returns None for vector labels, and for trees that do not exist or are damaged: `Forest.batch` says what is wrong.
 
     >>> batch = gathered(Forest(["(f a)", "b"]), np.array([1, 0]))
     >>> batch.labels.tolist(), batch.parents.tolist(), batch.roots.tolist()
@@ -35,13 +37,15 @@ def gathered(forest: Forest, trees: Ints) -> Batch | None:
     """
     if len(forest.vectors) or not len(trees) or trees.dtype != np.int64:
         return None
-    right, labels, parents, slots, roots = gather(trees, *columns_of(forest))
-    return Batch(forest.vocabulary, labels, forest.vectors, parents, slots, roots) if right else None
+    sound, labels, parents, slots, roots = gather(trees, *columns_of(forest))
+    return Batch(forest.vocabulary, labels, forest.vectors, parents, slots, roots) if sound else None
 
 
-def columns_of(forest: Forest) -> tuple[Ints, Codes, Codes, Codes]:
-    """Return what `gather` takes: a memory map costs numba a closer look at each call; as an array it does not."""
-    return np.asarray(forest.offsets), np.asarray(forest.labels), np.asarray(forest.parents), np.asarray(forest.slots)
+def columns_of(forest: Forest) -> tuple[Ints, Codes, Codes, Codes, Codes, int]:
+    """Return the arguments of `gather`, as plain arrays: numba takes longer to recognise a memory map, at every call."""
+    columns = (forest.labels, forest.parents, forest.slots, forest.widths)
+    labels, parents, slots, widths = (np.asarray(column) for column in columns)
+    return np.asarray(forest.offsets), labels, parents, slots, widths, len(forest.vocabulary)
 
 
 def node_ends(forest: Forest, trees: Ints) -> Ints:
@@ -56,29 +60,43 @@ def node_ends(forest: Forest, trees: Ints) -> Ints:
 
 @planner
 def gather(
-    trees: Ints, offsets: Ints, labels: Codes, parents: Codes, slots: Codes
+    trees: Ints, offsets: Ints, labels: Codes, parents: Codes, slots: Codes, widths: Codes, label_count: int
 ) -> tuple[bool, Ints, Ints, Ints, Ints]:
-    """Return whether there are all these trees; their labels (N,), parents within the batch (N,), slots (N,), roots (B,)."""
-    right, nodes = True, 0
+    """Return whether the trees exist and are sound; their labels (N,), parents in the batch (N,), slots (N,), roots (B,).
+
+    Large files are opened without reading all of their data, so a value may be damaged. Values outside their range would make
+    the kernels read and write outside their arrays.
+    """
+    sound, nodes = True, 0
     for tree in trees:
-        right = right and 0 <= tree < len(offsets) - 1
-        # Large files are opened without a look at all of them: nothing may be read beyond the nodes.
-        right = right and 0 <= offsets[tree] < offsets[tree + 1] <= len(labels)
-        nodes += offsets[tree + 1] - offsets[tree] if right else 0
-    nodes = nodes if right else 0
+        sound = sound and 0 <= tree < len(offsets) - 1
+        sound = sound and 0 <= offsets[tree] < offsets[tree + 1] <= len(labels)
+        nodes += offsets[tree + 1] - offsets[tree] if sound else 0
+    nodes = nodes if sound else 0
     own_labels, own_parents, own_slots = np.empty(nodes, np.int64), np.empty(nodes, np.int64), np.empty(nodes, np.int64)
+    next_slots = np.zeros(nodes, np.int64)  # of each node, the first slot after its last child so far
     roots, first = np.empty(len(trees), np.int64), 0
-    for index in range(len(trees) if right else 0):
+    for index in range(len(trees) if sound else 0):
         start = offsets[trees[index]]
-        size = offsets[trees[index] + 1] - start
-        for node in range(size):
-            own_labels[first + node] = labels[start + node]
-            own_parents[first + node] = first + parents[start + node]
-            own_slots[first + node] = slots[start + node]
-        first += size
+        last = offsets[trees[index] + 1] - start - 1
+        for node in range(last):
+            label, parent, slot = labels[start + node], parents[start + node], slots[start + node]
+            sound &= 0 <= label < label_count
+            if node < parent <= last:
+                sound &= next_slots[first + parent] <= slot < widths[start + parent]
+                next_slots[first + parent] = slot + 1
+            else:
+                sound = False
+            own_labels[first + node] = label
+            own_parents[first + node] = first + parent
+            own_slots[first + node] = slot
+        sound &= 0 <= labels[start + last] < label_count and parents[start + last] == -1
+        own_labels[first + last] = labels[start + last]
+        own_parents[first + last] = -1
+        own_slots[first + last] = 0
+        first += last + 1
         roots[index] = first - 1
-        own_parents[first - 1] = -1
-    return right, own_labels, own_parents, own_slots, roots
+    return sound, own_labels, own_parents, own_slots, roots
 
 
 @planner
@@ -106,11 +124,17 @@ def gather_translated(
     labels: Codes,
     parents: Codes,
     slots: Codes,
+    widths: Codes,
+    label_count: int,
     codes: Ints,
     operators: int,
     allowed: Ints,
 ) -> tuple[bool, Ints, Ints, Ints, Ints, Ints]:
-    """Return whether there are such trees and all is right with them; parents, slots, operators, label rows (N,), roots (B,)."""
-    there, own_labels, own_parents, own_slots, roots = gather(trees, offsets, labels, parents, slots)
-    kinds, rows, right = translate(own_labels, codes, operators, own_parents, own_slots, allowed)
-    return there and right, own_parents, own_slots, kinds, rows, roots
+    """Gather and translate in one call: whether all is well; parents, slots, operators, label rows (N,), roots (B,)."""
+    sound, own_labels, own_parents, own_slots, roots = gather(
+        trees, offsets, labels, parents, slots, widths, label_count
+    )
+    if not sound:
+        return False, own_parents, own_slots, own_labels, own_labels, roots
+    kinds, rows, known = translate(own_labels, codes, operators, own_parents, own_slots, allowed)
+    return known, own_parents, own_slots, kinds, rows, roots

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from treefold.data.dataset import Dataset
-from treefold.data.generators import build
+from treefold.data.generators import make_listops, make_lrt
 from treefold.errors import ConfigurationError, TreefoldError
 from treefold.nn.aggregators import Aggregator
 from treefold.nn.cells import PerLabel
@@ -94,7 +94,7 @@ def open_data(
                 f"{made[0]} with {made[1]} and {made[2]}; sweep into another folder, or give --data."
             )
         return data, folder
-    data = (build.make_listops if source.make == "listops" else build.make_lrt)(count, source.seed)
+    data = (make_listops if source.make == "listops" else make_lrt)(count, source.seed)
     if not keep:
         return data, folder
     data.save(folder)

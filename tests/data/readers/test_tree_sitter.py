@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from treefold.data.readers import read_code, records_code
-from treefold.data.readers.grammars import LANGUAGES
+from treefold.data.readers.code import LANGUAGES
 from treefold.errors import ConfigurationError, ReadError
 
 REASON = "NOT TESTED: format 'code' needs treefold[code]"

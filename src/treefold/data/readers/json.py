@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from json import JSONDecodeError
 from json.decoder import scanstring  # type: ignore[attr-defined]  # typeshed leaves it out
 
-from treefold.data.readers.records import (
+from treefold.data.readers.stream import (
     OnBad,
     Record,
     Source,
@@ -13,7 +13,6 @@ from treefold.data.readers.records import (
     one_record,
     placed,
     text_of,
-    trees_of,
 )
 from treefold.errors import ParseError
 from treefold.trees.tree import Tree
@@ -44,11 +43,6 @@ def records_json(source: Source, *, on_bad: OnBad | None = None) -> Iterator[Rec
             raise placed(problem, source) from None
 
     return one_record(source, on_bad, read)
-
-
-def read_json(source: Source, *, on_bad: OnBad | None = None) -> Iterator[Tree]:
-    """Turn a JSON document, which is a whole file, into one tree: see `json_tree`."""
-    return trees_of(records_json(source, on_bad=on_bad))
 
 
 def json_tree(text: str) -> Tree:

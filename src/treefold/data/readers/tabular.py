@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from treefold.data.readers.records import (
+from treefold.data.readers.stream import (
     Faults,
     OnBad,
     Record,
@@ -19,7 +19,6 @@ from treefold.data.readers.records import (
     lines_of,
     opened,
     optional_package,
-    trees_of,
 )
 from treefold.errors import ParseError, ReadError, nearest
 from treefold.trees.tree import Tree
@@ -111,20 +110,6 @@ def records_jsonl(
     return faults.unless_empty(records())
 
 
-def read_jsonl(
-    source: Source,
-    *,
-    tree_key: str = "tree",
-    left_key: str = "left",
-    right_key: str = "right",
-    on_bad: OnBad | None = None,
-) -> Iterator[Tree]:
-    """Turn lines of JSON into the trees in them: see `records_jsonl`."""
-    return trees_of(
-        records_jsonl(source, tree_key=tree_key, left_key=left_key, right_key=right_key, on_bad=on_bad),
-    )
-
-
 def records_csv(
     source: Source,
     *,
@@ -138,18 +123,6 @@ def records_csv(
     return _delimited(source, ",", Columns(tree_column, left_column, right_column, label_column), on_bad)
 
 
-def read_csv(
-    source: Source,
-    *,
-    tree_column: str = "tree",
-    left_column: str = "left",
-    right_column: str = "right",
-    on_bad: OnBad | None = None,
-) -> Iterator[Tree]:
-    """Turn the rows of a comma-separated file into the trees in them: see `records_csv`."""
-    return trees_of(_delimited(source, ",", Columns(tree_column, left_column, right_column, _DEFAULT_LABEL), on_bad))
-
-
 def records_tsv(
     source: Source,
     *,
@@ -161,18 +134,6 @@ def records_tsv(
 ) -> Iterator[Record]:
     """Turn the rows of a tab-separated file with a header into records; an empty label is none."""
     return _delimited(source, "\t", Columns(tree_column, left_column, right_column, label_column), on_bad)
-
-
-def read_tsv(
-    source: Source,
-    *,
-    tree_column: str = "tree",
-    left_column: str = "left",
-    right_column: str = "right",
-    on_bad: OnBad | None = None,
-) -> Iterator[Tree]:
-    """Turn the rows of a tab-separated file into the trees in them: see `records_tsv`."""
-    return trees_of(_delimited(source, "\t", Columns(tree_column, left_column, right_column, _DEFAULT_LABEL), on_bad))
 
 
 def records_parquet(
@@ -199,22 +160,6 @@ def records_parquet(
                 yield record
 
     return faults.unless_empty(records())
-
-
-def read_parquet(
-    source: Source,
-    *,
-    tree_column: str = "tree",
-    left_column: str = "left",
-    right_column: str = "right",
-    on_bad: OnBad | None = None,
-) -> Iterator[Tree]:
-    """Turn the rows of a parquet file into the trees in them: see `records_parquet`."""
-    return trees_of(
-        records_parquet(
-            source, tree_column=tree_column, left_column=left_column, right_column=right_column, on_bad=on_bad
-        )
-    )
 
 
 def _delimited(source: Source, delimiter: str, columns: Columns, on_bad: OnBad | None) -> Iterator[Record]:

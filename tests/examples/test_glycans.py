@@ -1,17 +1,19 @@
 import csv
 import importlib.util
 import logging
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
+from examples import glycans
+from examples.glycans import GlycanRecord, load_glycans, parse_glycan, split_by_publication
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from treefold.data.generators import glycans
-from treefold.data.generators.glycans import GlycanRecord, load_glycans, parse_glycan, split_by_publication
+from treefold.data.dataset import Dataset
 from treefold.errors import ConfigurationError, ParseError, ReadError
 from treefold.trees.tree import Tree
 
@@ -164,7 +166,7 @@ def test_a_table_that_is_none_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "any.csv"
     with pytest.raises(ReadError, match=r"expected a column 'Kingdom', got .*; give a table of species"):
         load_glycans(write_table(file, [], columns=("glycan", "ref")))
-    with pytest.raises(ReadError, match="line 3: expected as many cells as columns, got fewer; mend the row"):
+    with pytest.raises(ReadError, match="line 3: expected as many cells as columns, got fewer; correct the row"):
         load_glycans(write_table(file, [ROWS[0], ROWS[1][:3]]))
     file.write_bytes(b"glycan,Kingdom,ref\n\xff,a,b\n")
     with pytest.raises(ReadError, match="expected a csv table in UTF-8, got"):
@@ -286,3 +288,29 @@ def test_the_glycans_of_the_package_are_read_and_split() -> None:
         assert not parts[0] & parts[1] and not parts[0] & parts[2] and not parts[1] & parts[2]
         assert len(split.dropped) < 0.06 * len(records)
         assert min(len(split.validation), len(split.test)) > 0.07 * len(records)
+
+
+def test_the_program_makes_a_data_set_and_refuses_what_it_cannot_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write_table(tmp_path / "v1_df_species.csv", [*ROWS, ("Gal(b1-4", "x", "Plantae", "Eukarya", "gwb")])
+    out = tmp_path / "data"
+    assert glycans.main([str(file), "--out", str(out), "--rank", "Domain", "--linkage", "drop"]) == 0
+    data = Dataset.open(out)
+    assert data.classes == ("Bacteria", "Eukarya") and [str(tree) for tree in data.forest] == [
+        "Glc",
+        "(Glc Gal ({} Fuc))",
+    ]
+    assert data.made["rank"] == "Domain" and "Gal(b1-4" in (out / "skipped.txt").read_text()
+    assert "left out 1 that could not be read" in capsys.readouterr().err
+    assert glycans.main([str(file), "--out", str(out)]) == 2
+    assert "expected a name that is free" in capsys.readouterr().err
+    assert glycans.main([str(tmp_path / "absent"), "--out", str(tmp_path / "other")]) == 2
+    assert "expects a csv file or the folder of glycowork" in capsys.readouterr().err
+    assert glycans.main([str(file), "--out", str(out), "--force"]) == 0
+
+
+def test_the_program_runs_as_a_file() -> None:
+    run = [sys.executable, str(Path(glycans.__file__)), "--help"]
+    done = subprocess.run(run, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "--rank" in done.stdout and done.stderr == ""

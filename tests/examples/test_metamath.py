@@ -1,15 +1,18 @@
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 import pytest
+from examples import metamath
+from examples.metamath import Statement, load_metamath, parse_metamath, split_by_block, swap_task
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from treefold.data.generators import metamath
-from treefold.data.generators.metamath import Statement, load_metamath, parse_metamath, split_by_block, swap_task
+from treefold.data.dataset import Dataset
 from treefold.errors import ConfigurationError, ReadError
 from treefold.trees.tree import Tree
 
@@ -326,3 +329,25 @@ def test_all_of_set_mm_is_read_and_printed_back() -> None:
     assert not {tree for tree, label in zip(trees, labels, strict=True) if label == "swapped"} & {
         s.tree for s in statements
     }
+
+
+def test_the_program_makes_a_data_set_and_refuses_what_it_cannot_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, out = tmp_path / "small.mm", tmp_path / "data"
+    axioms = [f"ax-{number} $a |- ( {'-. ' * number}ph -> ps ) $." for number in range(20)]
+    file.write_text(HEADER + "\n".join(axioms))
+    assert metamath.main([str(file), "--out", str(out), "--limit", "10", "--seed", "3"]) == 0
+    data = Dataset.open(out)
+    assert data.classes == ("original", "swapped") and data.made == {"task": "metamath", "seed": 3, "limit": 10}
+    assert {name: len(part) for name, part in data.splits.items()} == {"train": 8, "validation": 1, "test": 1}
+    assert metamath.main([str(file), "--out", str(out)]) == 2
+    assert "expected a name that is free" in capsys.readouterr().err
+    assert metamath.main([str(tmp_path / "absent"), "--out", str(tmp_path / "other")]) == 2
+    assert "expects a Metamath file, got no file" in capsys.readouterr().err
+
+
+def test_the_program_runs_as_a_file() -> None:
+    run = [sys.executable, str(Path(metamath.__file__)), "--help"]
+    done = subprocess.run(run, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "--limit" in done.stdout and done.stderr == ""

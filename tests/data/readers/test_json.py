@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treefold.data.readers import read_json, records_json
-from treefold.data.readers.documents import json_tree
+from treefold.data.readers.json import json_tree
 from treefold.errors import ParseError, ReadError
 from treefold.trees.tree import Tree
 

@@ -1,5 +1,6 @@
-"""What every reader shares: the record, the way of errors, lines and bytes of a file, optional packages."""
+"""The parts that readers share: records, error handling, lines and bytes of a file, optional packages."""
 
+import functools
 import gc
 import importlib
 import os
@@ -8,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, ParamSpec
 
 from treefold.errors import ConfigurationError, ParseError, ReadError
 from treefold.trees.tree import Label, Tree
@@ -17,17 +18,18 @@ Source = str | os.PathLike[str]
 """The path of one file."""
 
 OnBad = Callable[[ReadError], None]
-"""Takes the error of a record that is skipped."""
+"""Called with the error of each record that is skipped."""
 
+Arguments = ParamSpec("Arguments")
 _BOM = b"\xef\xbb\xbf"
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One tree, or two for a pair, with its label and where it was read.
+    """One tree, or a pair of trees, with its label, its file and its place in the file.
 
-    ``line`` is the first line of the record, the row in a parquet file, and ``None`` where the file is one record.
+    ``line`` is the first line of the record, or its row in a parquet file; ``None`` if the whole file is one record.
 
     >>> Record((Tree("a"),), label="yes", source="a.tsv", line=3).trees[0].label
     'a'
@@ -39,17 +41,24 @@ class Record:
     line: int | None
 
 
-def trees_of(records: Iterable[Record]) -> Iterator[Tree]:
-    """Turn records into their trees, one after the other.
+def trees_only(records: Callable[Arguments, Iterator[Record]]) -> Callable[Arguments, Iterator[Tree]]:
+    """Turn a reader of records into a reader that yields their trees, one after the other.
 
-    >>> [str(tree) for tree in trees_of([Record((Tree("a"), Tree("b")), None, "pairs.csv", 2)])]
+    >>> read_pairs = trees_only(lambda path: iter([Record((Tree("a"), Tree("b")), None, path, 2)]))
+    >>> [str(tree) for tree in read_pairs("pairs.csv")]
     ['a', 'b']
     """
-    return (tree for record in records for tree in record.trees)
+
+    @functools.wraps(records)
+    def read(*arguments: Arguments.args, **options: Arguments.kwargs) -> Iterator[Tree]:
+        return (tree for record in records(*arguments, **options) for tree in record.trees)
+
+    read.__name__ = records.__name__.replace("records", "read")
+    return read
 
 
 class Faults:
-    """Turns the errors of one file into exceptions, or hands them to ``on_bad`` and counts them.
+    """Raises the errors of one file, or passes them to ``on_bad`` and counts them.
 
     >>> told = []
     >>> faults = Faults("a.txt", told.append)
@@ -64,7 +73,7 @@ class Faults:
         self._count = 0
 
     def report(self, error: ReadError) -> None:
-        """Raise the error, or hand it over and return."""
+        """Raise the error, or pass it to ``on_bad`` and return."""
         if self._on_bad is None:
             raise error
         self._count += 1
@@ -75,7 +84,7 @@ class Faults:
         return ReadError(problem, source=self.source, line=line, column=column)
 
     def unless_empty(self, records: Iterable[Record]) -> Iterator[Record]:
-        """Pass the records on, and report a file that has none."""
+        """Yield the records, and report a file without any."""
         found = False
         for record in records:
             found = True
@@ -85,7 +94,7 @@ class Faults:
 
 
 def opened(source: Source) -> BinaryIO:
-    """Turn a path into an open file.
+    """Open a file for reading.
 
     >>> opened("no/such/file")
     Traceback (most recent call last):
@@ -100,7 +109,7 @@ def opened(source: Source) -> BinaryIO:
 
 
 class Line(NamedTuple):
-    """A line with its end, ``\\n``, its number, and what is wrong with its bytes."""
+    """A line with its end, ``\\n``, its number, and the error if its bytes are not UTF-8."""
 
     number: int
     text: str
@@ -108,9 +117,9 @@ class Line(NamedTuple):
 
 
 def lines_of(source: Source) -> Iterator[Line]:
-    """Turn a file into its lines, one at a time; a line that is not UTF-8 carries its problem.
+    """Yield the lines of a file; a line that is not UTF-8 has a ``problem``.
 
-    The bytes that cannot be read are replaced in ``text``, so that brackets and quotes still match behind them.
+    Bytes that cannot be decoded are replaced in ``text``, so that brackets and quotes after them still match.
     """
     with opened(source) as file:
         for number, data in enumerate(file, 1):
@@ -125,13 +134,13 @@ def lines_of(source: Source) -> Iterator[Line]:
 
 
 def bytes_of(source: Source) -> bytes:
-    """Turn a file into its bytes, without a byte order mark."""
+    """Return the bytes of a file, without a byte order mark."""
     with opened(source) as file:
         return file.read().removeprefix(_BOM)
 
 
 def text_of(source: Source, data: bytes) -> str:
-    r"""Turn the bytes of a file into text with ``\n`` at the ends of lines.
+    r"""Decode the bytes of a file; lines end in ``\n``.
 
     >>> text_of("a.json", b"[1,\r\n2]")
     '[1,\n2]'
@@ -149,7 +158,7 @@ def text_of(source: Source, data: bytes) -> str:
 def one_record(
     source: Source, on_bad: OnBad | None, read: Callable[[bytes], Tree], *, may_be_blank: bool = False
 ) -> Iterator[Record]:
-    """Turn a file that is one tree as a whole into its record."""
+    """Read a file that holds one tree as one record."""
     faults = Faults(source, on_bad)
 
     def records() -> Iterator[Record]:
@@ -169,7 +178,7 @@ def one_record(
 
 @contextmanager
 def collection_paused() -> Iterator[None]:
-    """Keep Python from looking for cycles while a tree is built: there are none, and looking takes two thirds of the time."""
+    """Turn garbage collection off while a tree is built: trees have no cycles, and looking for them takes most of the time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -180,9 +189,9 @@ def collection_paused() -> Iterator[None]:
 
 
 def tree_from(labels: Sequence[Label], widths: Sequence[int]) -> Tree:
-    """Turn nodes in reverse post-order, root first and right before left, into their tree; width -1 is an absent child.
+    """Build a tree from its nodes in reverse post-order: root first, right before left. A width of -1 is an absent child.
 
-    Equal leaves are one object: a tree is a value, and most nodes of most documents are leaves.
+    Equal leaves are one object, which saves memory: most nodes of most documents are leaves.
 
     >>> print(tree_from(["a", "c", "", "b"], [3, 0, -1, 0]))
     (a b _ c)

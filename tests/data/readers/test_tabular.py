@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from treefold.data.readers import read_csv, read_jsonl, read_parquet, read_tsv, records_csv, records_jsonl, records_tsv
-from treefold.data.readers.records import Record
-from treefold.data.readers.tables import records_parquet
+from treefold.data.readers.stream import Record
+from treefold.data.readers.tabular import records_parquet
 from treefold.errors import ReadError
 
 PYARROW = "NOT TESTED: parquet needs treefold[parquet]"

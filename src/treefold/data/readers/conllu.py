@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from treefold.data.readers.records import Faults, Line, OnBad, Record, Source, lines_of, optional_package, trees_of
+from treefold.data.readers.stream import Faults, Line, OnBad, Record, Source, lines_of, optional_package
 from treefold.errors import ReadError, TreeError, require_choice
 from treefold.trees.tree import Tree
 
@@ -48,13 +48,6 @@ def records_conllu(
                     yield Record((tree,), None, faults.source, sentence[0].number)
 
     return faults.unless_empty(records())
-
-
-def read_conllu(
-    source: Source, *, label: str = "upos", relations: bool = False, on_bad: OnBad | None = None
-) -> Iterator[Tree]:
-    """Turn each sentence of a CoNLL-U file into a tree: see `dependency_tree`."""
-    return trees_of(records_conllu(source, label=label, relations=relations, on_bad=on_bad))
 
 
 def dependency_tree(tokens: Iterable[Mapping[str, Any]], *, label: str = "upos", relations: bool = False) -> Tree:

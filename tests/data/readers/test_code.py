@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from treefold.data.readers import read_python, records_python
-from treefold.data.readers.programs import ast_tree
+from treefold.data.readers.code import ast_tree
 from treefold.errors import ReadError
 
 LIBRARY = sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py"))[::12]
