@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from treefold.data.dataset import Dataset
-from treefold.data.generators.build import make_listops, make_lrt
+from treefold.data.generators import make_listops, make_lrt
 from treefold.data.generators.listops import ListOpsSettings
 from treefold.training import train
 from treefold.training.saving import SavedModel, load_model

@@ -1,17 +1,17 @@
 from pathlib import Path
 
 import pytest
+from experiments.paper.counts import counted_parameters
 
-from treefold.demo import MODELS, main
-from treefold.paper import counted_parameters
+from treefold.demo import MODELS, PARAMETERS, main
 
 
 def test_the_three_models_have_the_same_number_of_parameters_in_an_aggregation() -> None:
-    counts = [
-        counted_parameters(str(model.aggregator), state_size=model.state_size, arity=5, rank=model.rank)
-        for model in MODELS.values()
-    ]
-    assert counts == [3125, 3072, 3222]
+    counts = {
+        name: counted_parameters(str(model.aggregator), state_size=model.state_size, arity=5, rank=model.rank)
+        for name, model in MODELS.items()
+    }
+    assert PARAMETERS == counts == {"Sum-LSTM": 3125, "Full-LSTM": 3072, "Hosvd-LSTM": 3222}
 
 
 def test_the_demo_shows_progress_and_writes_a_page_that_needs_nothing_from_outside(

@@ -1,5 +1,6 @@
 """treefold: a fold turns a tree into a value, from the leaves up; treefold learns that fold."""
 
+import gc
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Names are imported when they are first used: torch and scikit-learn take seconds, and who only reads trees needs neither.
+# Names are imported when they are first used: torch and scikit-learn take seconds, and reading trees needs neither.
 _HOMES = {
     "AGGREGATORS": "treefold.nn.aggregators",
     "Canonical": "treefold.nn.aggregators",
@@ -102,7 +103,13 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'treefold' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    was_enabled = gc.isenabled()
+    gc.disable()  # the imports of torch and scikit-learn create objects that stay; looking for garbage takes half a second
+    try:
+        return getattr(import_module(_HOMES[name]), name)
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def __dir__() -> list[str]:

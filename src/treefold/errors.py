@@ -1,4 +1,4 @@
-"""Errors of treefold. Every message says what was expected, what came, and the remedy."""
+"""The errors that treefold raises. A message says what was expected, what was given, and how to correct it."""
 
 import difflib
 from collections.abc import Iterable
@@ -6,7 +6,7 @@ from numbers import Integral
 
 
 class TreefoldError(ValueError):
-    """Base of all errors that treefold raises about what it was given.
+    """Base class of all errors about wrong input.
 
     >>> issubclass(ShapeError, TreefoldError) and issubclass(TreefoldError, ValueError)
     True
@@ -14,11 +14,11 @@ class TreefoldError(ValueError):
 
 
 class TreeError(TreefoldError):
-    """A tree is not what it has to be: a wrong child, label or number of children."""
+    """A tree has a wrong child, label or number of children."""
 
 
 class ParseError(TreeError):
-    """Text is not the tree it should be; carries the position, and shows it.
+    """A text cannot be parsed; the message shows the position.
 
     >>> print(ParseError("expected ')', got the end", text="(a (b", position=5))
     line 1, column 6: expected ')', got the end
@@ -34,14 +34,14 @@ class ParseError(TreeError):
         self.column = position - line_start + 1
         line_end = text.find("\n", position)
         line = text[line_start : line_end if line_end >= 0 else len(text)]
-        # A line can hold a million nodes: show the neighbourhood of the position only.
+        # A line can hold a million nodes: show only the part around the position.
         first = max(0, self.column - 1 - 40)
         excerpt = line[first : first + 80].replace("\t", " ")
         pointer = " " * (self.column - 1 - first) + "^"
         super().__init__(f"line {self.line}, column {self.column}: {problem}\n  {excerpt}\n  {pointer}")
         self._arguments = (problem, text, position)
 
-    def __reduce__(self) -> tuple[object, ...]:  # so that it reaches another process
+    def __reduce__(self) -> tuple[object, ...]:  # for pickle: errors cross process boundaries
         return _parse_error, self._arguments
 
 
@@ -50,11 +50,11 @@ def _parse_error(problem: str, text: str, position: int) -> ParseError:
 
 
 class TreeIndexError(TreefoldError, IndexError):
-    """There is no tree of this number."""
+    """There is no tree with this number."""
 
 
 class VocabularyError(TreefoldError):
-    """A label is not among the known ones."""
+    """A label is unknown."""
 
 
 class ShapeError(TreefoldError):
@@ -62,27 +62,27 @@ class ShapeError(TreefoldError):
 
 
 class ConfigurationError(TreefoldError):
-    """Settings that cannot be, alone or together."""
+    """A setting is invalid, or settings contradict each other."""
 
 
 class FileError(TreefoldError):
-    """A file or folder cannot be written where it should, or stands where none should."""
+    """A file or folder cannot be written, or must not be replaced."""
 
 
 class ForestFileError(TreefoldError):
-    """A file is not a forest or another of our files, or not a whole one."""
+    """A file of treefold is of another kind than expected, incomplete or damaged."""
 
 
 class ModelFileError(TreefoldError):
-    """A directory is not a saved model or run, or not a whole one."""
+    """A directory is not a saved model or run, or is incomplete."""
 
 
 class TrainingError(TreefoldError):
-    """Training cannot start or go on."""
+    """Training cannot start or continue."""
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Return a did-you-mean ending for a message, or nothing where no known word is near.
+    """Return the nearest known word as the end of a message, or an empty text if none is near.
 
     >>> nearest("MAXX", ["MIN", "MAX"])
     " (nearest known: 'MAX')"
@@ -125,7 +125,7 @@ def require_choice(owner: str, setting: str, value: str, choices: Iterable[str])
 
 
 class ReadError(TreefoldError):
-    """A file that was read is not what it should be; says file, line and column where they are known.
+    """An input file is malformed; the message names file, line and column as far as they are known.
 
     >>> print(ReadError("expected a digit, got 'x'", source="a.tsv", line=3, column=7))
     a.tsv, line 3, column 7: expected a digit, got 'x'
@@ -138,7 +138,7 @@ class ReadError(TreefoldError):
         place += [f"column {column}"] if column is not None else []
         super().__init__(f"{', '.join(place)}: {problem}")
 
-    def __reduce__(self) -> tuple[object, ...]:  # so that it reaches another process
+    def __reduce__(self) -> tuple[object, ...]:  # for pickle: errors cross process boundaries
         return _read_error, (self.problem, self.source, self.line, self.column)
 
 

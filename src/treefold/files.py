@@ -1,4 +1,4 @@
-"""Writing that leaves the old thing or the whole new one under a name, never a part."""
+"""Atomic writing of files and folders: a name holds the old content or the complete new one, never a part."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ _UNFINISHED = ".writing."
 
 @contextmanager
 def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Open a file that takes its name only when everything was written.
+    """Open a temporary file for writing; it gets its name when the block ends without an error.
 
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     with atomic_file(Path(folder) / "x") as file:
@@ -24,15 +24,15 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     b'whole'
     """
     path = Path(path)
-    path = path.resolve() if path.is_symlink() else path  # what a link points to is replaced, not the link
+    path = path.resolve() if path.is_symlink() else path  # replace the target of a link, not the link
     if path.exists() and not path.is_file():
-        raise FileError(f"{path}: expected a file to write, got something else of that name; choose another name.")
+        raise FileError(f"{path}: expected a file to write, got a folder or device of that name; choose another name.")
     mode = path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~_umask()
     try:
         handle, temporary = tempfile.mkstemp(prefix=_UNFINISHED, dir=path.parent)
     except OSError as problem:
         raise FileError(
-            f"{path}: expected a folder that can be written to, got {problem.strerror or problem}; make it, or choose another."
+            f"{path}: expected a folder that can be written to, got {problem.strerror or problem}; create it, or choose another."
         ) from None
     try:
         with os.fdopen(handle, "wb") as file:
@@ -43,22 +43,24 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         Path(temporary).replace(path)
     except OSError as problem:
         raise FileError(
-            f"{path}: expected to write the whole file, got {problem.strerror or problem}; nothing was changed, make room first."
+            f"{path}: expected to write the whole file, got {problem.strerror or problem}; "
+            f"nothing was changed, free some space."
         ) from problem
     finally:
         Path(temporary).unlink(missing_ok=True)
 
 
 def clear_unfinished(folder: Path) -> None:
-    """Remove what a process that was killed had begun to write into a folder."""
+    """Remove the temporary files that a killed process left in a folder."""
     for path in folder.glob(f"{_UNFINISHED}*"):
         path.unlink(missing_ok=True)
 
 
 def require_replaceable(path: Path, *, force: bool, sign: str | None = None) -> None:
-    """Raise unless a name is free for a folder, or has one that may be replaced: with ``force``, and of the same kind.
+    """Raise unless a folder can be created at a path, or replaced.
 
-    ``sign`` is a file that tells folders of the kind; empty ones may be replaced too.
+    An existing folder is replaced only with ``force``, and only if it is empty or contains the file ``sign``, which shows that
+    it is of the same kind.
     """
     if os.path.lexists(path) and not force:
         raise FileError(
@@ -74,9 +76,9 @@ def require_replaceable(path: Path, *, force: bool, sign: str | None = None) -> 
 
 @contextmanager
 def atomic_folder(path: str | os.PathLike[str], *, force: bool = False, sign: str | None = None) -> Iterator[Path]:
-    """Give a folder to fill, which takes its name when the block ends well; one that exists is kept unless ``force``.
+    """Create a temporary folder to fill; it gets its name when the block ends without an error.
 
-    With a ``sign`` only a folder of the same kind is replaced: see `require_replaceable`.
+    `require_replaceable` explains ``force`` and ``sign``.
 
     >>> with tempfile.TemporaryDirectory() as place:
     ...     with atomic_folder(Path(place) / "data") as folder:

@@ -6,7 +6,7 @@ import pytest
 from treefold import Forest, Tree
 from treefold.analysis.baselines import _bag, _edge_codes, _node_codes, baselines
 from treefold.data.dataset import Dataset
-from treefold.data.generators.build import make_listops, make_lrt
+from treefold.data.generators import make_listops, make_lrt
 from treefold.errors import ConfigurationError
 
 FOREST = Forest(["(f a (g b a))", "[1 2]", "(g _ (f b b) [3 4])", "(f a)"])

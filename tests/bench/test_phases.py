@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 
 from treefold.bench.phases import PHASES, Stopwatch, watched
-from treefold.data.generators.build import make_listops
+from treefold.data.generators import make_listops
 from treefold.data.generators.listops import ListOpsSettings
 from treefold.training import train
 from treefold.training import trainer as loop
@@ -61,7 +61,7 @@ def test_other_threads_are_not_counted() -> None:
 
 def wrapped_ones() -> list[object]:
     examples = [Examples.batch, Examples.loss, Score.of]
-    return [torch.autograd.backward, vars(loop)["deal"], loop.Trainer.__init__, *examples]
+    return [torch.autograd.backward, vars(loop)["epoch_batches"], loop.Trainer.__init__, *examples]
 
 
 def test_a_watched_training_is_the_same_training_and_nothing_stays_wrapped(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import pytest
 
 from treefold.bench import processes
 from treefold.bench.options import Options
-from treefold.data.generators.build import make_listops
+from treefold.data.generators import make_listops
 from treefold.errors import TrainingError
 
 

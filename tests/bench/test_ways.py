@@ -19,7 +19,7 @@ from treefold.bench.ways import (
 )
 from treefold.errors import ConfigurationError
 from treefold.kernels import FusedGradients, Measured
-from treefold.training.examples import Examples, deal
+from treefold.training.examples import Examples, epoch_batches
 from treefold.trees.batch import Batch
 from treefold.trees.forest import Forest
 
@@ -82,7 +82,7 @@ def test_inference_computes_no_gradient_and_one_by_one_answers_each_tree_alone(
 ) -> None:
     examples, model = examples_of("listops", 30), model_of(SMALL)
     asked: list[tuple[int, bool]] = []
-    forward, answering = type(model).forward, type(model).answering
+    forward, answering = type(model).forward, type(model).predictor
 
     def noting(self: Any, batch: Any) -> Any:
         outputs = forward(self, batch)
@@ -100,7 +100,7 @@ def test_inference_computes_no_gradient_and_one_by_one_answers_each_tree_alone(
         return noted
 
     monkeypatch.setattr(type(model), "forward", noting)
-    monkeypatch.setattr(type(model), "answering", noting_answers)
+    monkeypatch.setattr(type(model), "predictor", noting_answers)
     inference(model, examples, [np.arange(7), np.arange(7, 12)])(time.thread_time)
     assert asked == [(7, False), (7, False), (5, False)]  # the first once without a clock
     asked.clear()
@@ -133,4 +133,4 @@ def test_a_case_has_a_model_that_takes_its_data(name: str) -> None:
 def deal_one(examples: Examples) -> Any:
     from treefold.training.settings import TrainingSettings
 
-    return deal(examples, np.arange(len(examples)), TrainingSettings(batch_size=3), 0)[0]
+    return epoch_batches(examples, np.arange(len(examples)), TrainingSettings(batch_size=3), 0)[0]

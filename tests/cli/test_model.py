@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from tests import runs
+from tests.cli.test_data import LONG
 from treefold import Forest, cli
 from treefold.analysis.evaluation import evaluate
 from treefold.analysis.explaining import probabilities
@@ -236,12 +237,12 @@ def test_answers_appear_as_lines_come_in() -> None:
         for text in ("(MAX 1 2)", "(MIN 3 (MAX 4 5))"):
             process.stdin.write(text.encode() + b"\n")
             process.stdin.flush()
-            assert select.select([process.stdout], [], [], 60)[0], "no answer while standard input is open"
+            assert select.select([process.stdout], [], [], LONG)[0], "no answer while standard input is open"
             assert json.loads(process.stdout.readline())["tree"] == text
         process.stdin.write(b"7")  # without an end of line
         process.stdin.close()
         assert json.loads(process.stdout.readline())["tree"] == "7"
-        assert process.wait(60) == 0
+        assert process.wait(LONG) == 0
 
 
 def test_explanations_draw_beliefs_and_name_what_mattered(treefold: Treefold) -> None:
@@ -342,7 +343,7 @@ def test_bad_compressions_leave_nothing(
 def test_tensors_too_large_to_write_out_are_refused(
     treefold: Treefold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("treefold.cli.model._MOST_ENTRIES", 99)
+    monkeypatch.setattr("treefold.analysis.description._MOST_ENTRIES", 99)
     done = treefold("compress", runs.full().folder, "--rank", 2, "--out", tmp_path / "small")
     assert (
         done.code == 2

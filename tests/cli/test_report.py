@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from tests.cli.test_data import treefold
-from tests.sweeps.reporting.made_up import result, write
+from tests.sweeps.report.made_up import result, write
 from treefold.errors import FileError
-from treefold.sweeps.reporting import write_report
+from treefold.sweeps.report import write_report
 
 OWN = {"examples": 9, "nodes": 99, "crc32": 999}
 
@@ -20,7 +20,7 @@ def test_a_report_is_written_and_another_process_writes_the_same_bytes(tmp_path:
     ]
     done = treefold("report", *sweeps)
     assert done.returncode == 0, done.stderr
-    assert "finished runs: 3" in done.stdout and "At least as good as the paper in" in done.stdout
+    assert "finished runs: 3" in done.stdout and "Best on validation: listops: Sum, c = 25" in done.stdout
     files = {path.name: path.read_bytes() for path in (tmp_path / "a" / "report").iterdir()}
     names = ("listops-parameters", "listops-curves", "listops-time", "mine-parameters", "mine-time")
     expected = {f"{name}.{ending}" for name in names for ending in ("png", "svg")}
@@ -33,13 +33,13 @@ def test_a_report_is_written_and_another_process_writes_the_same_bytes(tmp_path:
 
 def test_bad_input_ends_in_one_clear_error(tmp_path: Path) -> None:
     done = treefold("report", tmp_path)
-    assert done.returncode == 2 and "expected the folder of a sweep, with results.jsonl in it" in done.stderr
+    assert done.returncode == 2 and "expected the folder of a sweep with results.jsonl in it" in done.stderr
     assert "Traceback" not in done.stderr and not list(tmp_path.iterdir())
 
 
 def test_a_file_where_the_folder_should_be_is_kept(tmp_path: Path) -> None:
     good = write(tmp_path / "good", [result("g", "X", 4, 2)])
     (tmp_path / "file").write_text("precious")
-    with pytest.raises(FileError, match="expected a folder to write the report into, got File exists; choose another"):
+    with pytest.raises(FileError, match="expected a folder for the report, got File exists; choose another"):
         write_report([good], tmp_path / "file")
     assert (tmp_path / "file").read_text() == "precious"

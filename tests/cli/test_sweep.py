@@ -12,11 +12,12 @@ import typer
 
 from tests.sweeps import tiny
 from treefold.cli import main
-from treefold.cli.sweep import sweep
+from treefold.cli.sweep import SweepProgress, sweep
 from treefold.errors import ConfigurationError, FileError, ForestFileError, TreefoldError
 from treefold.sweeps.grid import read_grid
-from treefold.sweeps.planning import open_data, plan
-from treefold.sweeps.running import Limits, execute, only_sweep
+from treefold.sweeps.plan import open_data, plan
+from treefold.sweeps.results import RESULTS, Results
+from treefold.sweeps.run import Died, Failed, Finished, Limits, Progressed, Started, execute, sweep_lock
 
 SMOKE = Path(__file__).parents[2] / "experiments" / "smoke.toml"
 
@@ -26,7 +27,7 @@ def test_a_sweep_that_is_killed_in_the_middle_ends_with_the_results_of_one_that_
     out = tmp_path / "out"
     data, _ = open_data(read_grid(SMOKE).data, None, SMOKE.parent, out)
     runs = plan(read_grid(SMOKE), data, "smoke")
-    expected = [execute(run, data, tmp_path / "expected" / run.key, Limits(), lambda facts: None) for run in runs]
+    expected = [execute(run, data, tmp_path / "expected" / run.key, Limits(), lambda event: None) for run in runs]
     command = [sys.executable, "-m", "treefold", "sweep", str(SMOKE), "--out", str(out), "--workers", "2"]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     while not (out / "results.jsonl").exists():
@@ -77,7 +78,7 @@ def grid(tmp_path: Path) -> Path:
 def here(monkeypatch: pytest.MonkeyPatch) -> tiny.Here:
     """Runs are done in this process; the second fails."""
     engine = tiny.Here(failing=[1])
-    monkeypatch.setattr("treefold.cli.sweep.Local", lambda workers: engine)
+    monkeypatch.setattr("treefold.sweeps.local.Local", lambda workers: engine)
     return engine
 
 
@@ -93,21 +94,21 @@ def test_a_failing_run_is_listed_at_the_end_and_the_exit_says_so(
     assert line["kind"] == "good" and line["grid"] == "own"
     here.failing = []
     sweep(grid, tmp_path / "out", tiny.data_folder())
-    assert "own: 2 runs, 1 done before, 1 to do" in capsys.readouterr().err and len(here.asked) == 3
+    assert "own: 2 runs, 1 finished before, 1 to do" in capsys.readouterr().err and len(here.asked) == 3
 
 
-def test_ctrl_c_ends_in_a_word_and_exit_130(
+def test_ctrl_c_ends_in_a_message_and_exit_130(
     grid: Path, tmp_path: Path, here: tiny.Here, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("treefold.cli.sweep.run_sweep", interrupted)
+    monkeypatch.setattr("treefold.sweeps.run.sweep", interrupted)
     arguments = ["sweep", str(grid), "--out", str(tmp_path / "out"), "--data", str(tiny.data_folder())]
     monkeypatch.setattr(sys, "argv", ["treefold", *arguments])
     with pytest.raises(SystemExit) as stop:
         main()
-    assert stop.value.code == 130 and "start it again, and it goes on where it was" in capsys.readouterr().err
+    assert stop.value.code == 130 and "the sweep is not finished; start it again to continue" in capsys.readouterr().err
 
 
 def test_a_dry_run_shows_everything_and_writes_nothing(
@@ -117,7 +118,7 @@ def test_a_dry_run_shows_everything_and_writes_nothing(
     grid.write_text(text)
     sweep(grid, tmp_path / "out", dry_run=True)
     shown = capsys.readouterr().out
-    assert "own: 2 runs, 0 of them done" in shown and "good c=2" in shown and "to do: 2 runs" in shown
+    assert "own: 2 runs, 0 of them finished" in shown and "good c=2" in shown and "to do: 2 runs" in shown
     parameters = 4 * (3 * (5 * 4 + 2) + 5 * (4 + 2)) + 11 * 6 + 3 * 20 + 21 * 20 + 21 * 10  # of the Sum-LSTM with c = 2
     assert f"{parameters:,}" in shown and not (tmp_path / "out").exists()
     sweep(grid, tmp_path / "out", dry_run=True, only=["good"])
@@ -139,7 +140,7 @@ def test_names_with_brackets_are_shown_word_for_word(
     assert "own [/b]: 2 runs" in capsys.readouterr().err
 
 
-def test_a_cut_last_line_is_set_aside_with_a_warning_and_its_run_repeated(
+def test_an_incomplete_last_line_is_moved_with_a_warning_and_its_run_repeated(
     grid: Path, tmp_path: Path, here: tiny.Here, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out, path = tmp_path / "out", tmp_path / "out" / "results.jsonl"
@@ -148,7 +149,9 @@ def test_a_cut_last_line_is_set_aside_with_a_warning_and_its_run_repeated(
     first, second = path.read_text().splitlines()
     path.write_text(first + "\n" + second[:90])
     sweep(grid, out, tiny.data_folder())
-    assert "the last line of results.jsonl was cut; it is set aside in results.jsonl.damaged" in capsys.readouterr().err
+    assert (
+        "the last line of results.jsonl is incomplete; it was moved to results.jsonl.damaged" in capsys.readouterr().err
+    )
     assert (out / "results.jsonl.damaged").read_text() == second[:90] + "\n"
     assert here.asked[2:] == [json.loads(second)["key"]]
     again = [tiny.comparable(json.loads(line)) for line in path.read_text().splitlines()]
@@ -165,7 +168,7 @@ def test_a_cut_last_line_is_set_aside_with_a_warning_and_its_run_repeated(
         ),
         ({"address": "127.0.0.1:6379"}, ConfigurationError, "--address expects --on ray, got --on local"),
         ({"data": Path("absent")}, ForestFileError, "absent: expected a data set"),
-        ({}, ConfigurationError, "the grid expects data, got none; give --data DIR"),
+        ({}, ConfigurationError, "the grid names no data; give --data DIR"),
     ],
 )
 def test_options_that_do_not_fit_are_clear_errors(
@@ -178,9 +181,32 @@ def test_options_that_do_not_fit_are_clear_errors(
 
 def test_damaged_results_and_a_sweep_under_way_stop_everything_before_anything_runs(grid: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    with only_sweep(out), pytest.raises(FileError, match=f"got one of process {os.getpid()}"):
+    with (
+        sweep_lock(out),
+        pytest.raises(FileError, match=rf"a sweep is running in this folder \(process {os.getpid()}\)"),
+    ):
         sweep(grid, out, tiny.data_folder())
     (out / "results.jsonl").write_text('{"version": 9}\n')
     with pytest.raises(ForestFileError, match=r"results.jsonl, line 1: expected a result of version 1, got version 9"):
         sweep(grid, out, tiny.data_folder())
     assert (out / "results.jsonl").read_text() == '{"version": 9}\n' and not (out / "runs").exists()
+
+
+def test_progress_counts_runs_and_estimates_the_time_left(tmp_path: Path) -> None:
+    runs, results = tiny.runs(), Results.read(tmp_path / RESULTS)
+    progress = SweepProgress(runs, results, runs[1:], workers=2)
+    costs = [3 * run.seconds_an_epoch for run in runs]
+    assert progress.finished == 1
+    assert progress.seconds_left() == pytest.approx(max(sum(costs[1:]) / 2, *costs[1:]))
+    progress.update(Started(runs[1]))
+    progress.update(Progressed(runs[1], epoch=2, part=0.5, validation=None))
+    progress.update(Progressed(runs[1], epoch=2, part=1.0, validation=0.25))
+    progress.update(Progressed(runs[1], epoch=3, part=1.0, validation=0.125))
+    assert progress.running[runs[1].key].epochs_done == 3.0 and progress.running[runs[1].key].best == 0.25
+    progress.update(Finished(runs[1], {}))
+    progress.update(Started(runs[2]))
+    progress.update(Died(runs[2], 1))
+    assert (progress.finished, list(progress.pending), progress.running) == (2, [runs[2].key, runs[3].key], {})
+    progress.update(Failed(runs[2], "no"))
+    assert progress.failed == 1
+    assert progress.seconds_left() == pytest.approx(costs[3])

@@ -69,7 +69,9 @@ def test_what_does_not_fit_together_is_refused() -> None:
     forest = Forest(["a", "b", "c"])
     with pytest.raises(ShapeError, match="a data set of 3 trees expects 3 labels, one for each tree, got 2"):
         Dataset(forest, np.array([0, 0]), ("x",), {})
-    with pytest.raises(ShapeError, match="labels are numbers of 1 classes, got others"):
+    with pytest.raises(
+        ShapeError, match="expected labels from 0 to 0, the numbers of the classes, or -1 for no class; got labels from"
+    ):
         Dataset(forest, np.array([0, 1, 0]), ("x",), {})
     with pytest.raises(ShapeError, match="node labels are one for each of 3 nodes, got 1"):
         Dataset(forest, np.array([0, 0, 0]), ("x",), {}, node_targets=np.array([0]))

@@ -131,7 +131,7 @@ def test_weights_that_mean_nothing_are_refused(weights: object, message: str) ->
     ("arguments", "message"),
     [
         ({"state_size": 0}, "TreeClassifier: state_size: input should be greater than 0, got 0"),
-        ({"cell": "gru"}, "TreeClassifier: cell: input should be 'lstm' or 'rnn', got 'gru'"),
+        ({"cell": "gru"}, r"TreeClassifier: cell: unknown cell 'gru', expected 'lstm', 'rnn'"),
         ({"epochs": "many"}, "TreeClassifier: epochs: input should be a number"),
         ({"unknown": "zeros"}, r"expects unknown to be one of 'error', 'zero', got 'zeros' \(nearest known: 'zero'\)"),
         ({"validation_fraction": 1.0}, "expects validation_fraction to be at least 0 and below 1, got 1.0"),
@@ -156,7 +156,7 @@ def test_an_unknown_label_is_an_error_that_names_the_nearest_and_the_remedy() ->
         model.predict(["(first a)", "(frist b)"])
     assert str(caught.value) == (
         "tree 1: expected one of the 4 labels of the training trees, got 'frist' (nearest known: 'first'); "
-        "correct it, train with trees that have it, or let it have no meaning: TreeClassifier(unknown='zero')."
+        "correct it, train with trees that have it, or ignore it with TreeClassifier(unknown='zero')."
     )
     pairs = TreePairClassifier(**FAST).fit([("a", "b"), ("b", "a")], [0, 1])
     with pytest.raises(VocabularyError, match="pair 1: expected one of the 2 labels of the training trees, got 'c'"):
@@ -216,7 +216,9 @@ def test_a_warm_start_that_cannot_go_on_is_refused() -> None:
     model = TreeClassifier(**FAST, warm_start=True).fit(TREES, Y)
     with pytest.raises(TrainingError, match="expects labels that the model knows, got 'new'; set warm_start=False"):
         model.fit([*TREES[:19], Tree("new")], Y)
-    with pytest.raises(TrainingError, match="expects a y with the classes or columns of the last fit, got another"):
+    with pytest.raises(
+        TrainingError, match="expects a y with the classes or columns of the last fit, got different ones"
+    ):
         model.fit(TREES, ["new", *Y[1:]])
     with pytest.raises(ConfigurationError, match="expects the model of the last fit, state_size=6, got 7"):
         model.set_params(state_size=7).fit(TREES, Y)

@@ -91,7 +91,7 @@ def run_of(task: str, folder: Path) -> tuple[Dataset, Any]:
     splits = {"train": np.arange(24)}
     data = Dataset(forest, np.array(numbers), names, splits, pairs=task == "pair", node_targets=nodes)
     settings = RunSettings(
-        task=task,  # type: ignore[arg-type]
+        task=task,
         model=ModelSettings(state_size=5, update="sigmoid", comparison_size=7),
         training=TrainingSettings(epochs=2, seed=3),
     )
@@ -131,15 +131,21 @@ def test_a_run_is_an_estimator(task: str, cls: type[Any], tmp_path: Path) -> Non
             lambda facts: {**facts, "class": "os.system"},
             "expected one of the estimators TreeClassifier, .* got 'os.system'",
         ),
-        (lambda facts: {**facts, "class": "TreeRegressor"}, "expected a model that fits estimator.json, got another"),
+        (
+            lambda facts: {**facts, "class": "TreeRegressor"},
+            "expected the estimator of the model in this directory, got TreeRegressor",
+        ),
         (lambda facts: {**facts, "parameters": {"depth": 3}}, "expected arguments of TreeClassifier, got 'depth'"),
         (
             lambda facts: {k: v for k, v in facts.items() if k != "parameters"},
             "expected a whole file, got 'parameters'",
         ),
-        (lambda facts: {**facts, "classes": {"dtype": "<i8", "values": [1, 2, 3]}}, "it was mixed up"),
+        (
+            lambda facts: {**facts, "classes": {"dtype": "<i8", "values": [1, 2, 3]}},
+            "the files are not of one estimator",
+        ),
         (lambda facts: {**facts, "classes": {"dtype": "V8", "values": []}}, "expected a whole file, got"),
-        (lambda facts: {k: v for k, v in facts.items() if k != "classes"}, "it was mixed up"),
+        (lambda facts: {k: v for k, v in facts.items() if k != "classes"}, "the files are not of one estimator"),
         (lambda facts: {k: v for k, v in facts.items() if k != "history"}, "expected a whole file, got 'history'"),
     ],
 )

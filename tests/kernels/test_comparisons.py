@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from treefold import LeafRNN, OneHot, PairClassifier, PerLabel, TreeEncoder, TreeModel, TreeRNN
-from treefold.data.generators import build
+from treefold.data.generators import make_lrt
 from treefold.kernels import PairScores
 from treefold.kernels.comparisons import LEAK, comparison_backward, comparison_forward, comparison_layout
 from treefold.kernels.threads import threads
@@ -20,7 +20,7 @@ from treefold.training import Examples
 from treefold.training.build import build_model, facts_of, resolve
 from treefold.training.settings import ModelSettings
 
-DATA = Examples.of(build.make_lrt(300, seed=3), "pair")
+DATA = Examples.of(make_lrt(300, seed=3), "pair")
 CHOSEN = np.arange(30)
 TREES = DATA.trees_of(CHOSEN)
 

@@ -5,12 +5,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.strategies import text_tree
-from treefold import Forest, Tree
-from treefold.errors import TreeIndexError
+from tests.trees.test_forest import damage, damages, plain_tree
+from treefold import Classifier, Forest, OneHot, Tree, TreeEncoder, TreeModel, TreeRNN
+from treefold.errors import ForestFileError, TreeIndexError
 from treefold.kernels import gathered
 from treefold.training import Examples
 
@@ -54,6 +56,35 @@ def test_a_batch_of_a_memory_map_is_the_same(tmp_path: Path) -> None:
     mapped = gathered(Forest.open(tmp_path / "trees.forest"), np.array([2, 0]))
     assert mapped is not None
     assert mapped.parents.tolist() == [1, -1, 5, 4, 5, -1]
+
+
+def test_damaged_values_of_an_unverified_file_never_reach_the_kernels(tmp_path: Path) -> None:
+    good, bad = tmp_path / "good", tmp_path / "bad"
+    Forest(["(f (g a _ b) c)", "(g b)", "a"]).save(good)
+    cell, head = TreeRNN("sum", state_size=2, arity=3, label_size=5), Classifier(in_size=2, classes=2)
+    model = TreeModel(TreeEncoder(cell, OneHot("abcfg"), backend="fused"), head)
+    plain = TreeModel(TreeEncoder(cell, OneHot("abcfg"), backend="torch"), head)
+    every = np.arange(3)
+    errors = 0
+    for column, place, value in damages(Forest.open(good)):
+        damage(good, bad, column, place, value)
+        forest = Forest.open(bad, verify=False)
+        trees = [plain_tree(forest, number) for number in range(3)]
+        try:
+            found = model.answers(forest, every)
+        except ForestFileError as problem:
+            assert f"{bad}: the file is damaged: tree" in str(problem)
+            errors += 1
+        else:
+            sound = Forest([tree for tree in trees if tree is not None], forest.vocabulary)
+            if column in ("labels", "parents", "slots"):
+                assert len(sound) == len(trees)
+            if len(sound) == len(trees):
+                torch.testing.assert_close(found, plain.answers(sound, every))
+        batch = gathered(forest, every)
+        if batch is not None and None not in trees:
+            assert batch.labels.tolist() == sound.batch().labels.tolist()
+    assert errors > 200
 
 
 def test_what_it_cannot_do_is_left_to_the_forest() -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from treefold import AGGREGATORS, Forest, TreeModel
-from treefold.data.generators import build
+from treefold.data.generators import make_listops
 from treefold.errors import TreeError, TreeIndexError, VocabularyError
 from treefold.kernels.scores import cross_entropy
 from treefold.kernels.threads import threads
@@ -18,7 +18,7 @@ from treefold.training import Examples
 from treefold.training.build import build_model, facts_of, resolve
 from treefold.training.settings import ModelSettings
 
-DATA = Examples.of(build.make_listops(150, seed=3), "tree")
+DATA = Examples.of(make_listops(150, seed=3), "tree")
 CHOSEN = np.arange(140)
 
 

@@ -65,7 +65,7 @@ def test_thousands_of_pairs_get_the_answers_that_each_gets_alone() -> None:
 
 
 def test_nodes_and_numbers_are_read_off_too() -> None:
-    assert TreeModel(encoder(), NodeClassifier(in_size=4, classes=3))(FOREST.batch()).shape == (FOREST.node_count, 3)
+    assert TreeModel(encoder(), NodeHead(in_size=4, classes=3))(FOREST.batch()).shape == (FOREST.node_count, 3)
     assert TreeModel(encoder(), Regressor(in_size=4, outputs=2, hidden=()))(FOREST.batch()).shape == (4, 2)
     with pytest.raises(ConfigurationError, match="Classifier expects classes to be an integer >= 1, got 0"):
         Classifier(in_size=4, classes=0)

@@ -6,9 +6,9 @@ import pytest
 
 from tests.sweeps import tiny
 from treefold.errors import FileError, ForestFileError
-from treefold.sweeps.results import DAMAGED, RESULTS, Results, key_of, read_results
+from treefold.sweeps.results import DAMAGED, RESULTS, Results, RunResult, key_of, read_results
 
-COMMITTED = sorted((Path(__file__).parents[2] / "experiments" / "results").glob("*.jsonl"))
+COMMITTED = sorted((Path(__file__).parents[2] / "experiments" / "paper" / "results").glob("*.jsonl"))
 
 
 def line(key: str, **changes: Any) -> dict[str, Any]:
@@ -42,13 +42,13 @@ def test_a_later_line_of_a_key_counts_and_replaces_the_earlier(path: Path) -> No
 
 
 @pytest.mark.parametrize("cut", [1, 50, 400])
-def test_a_last_line_that_was_cut_is_set_aside(path: Path, cut: int) -> None:
+def test_an_incomplete_last_line_is_moved_to_another_file(path: Path, cut: int) -> None:
     whole = path.read_text().splitlines()
     path.write_text(whole[0] + "\n" + whole[1][:-cut])
     results = Results.read(path)
     assert list(results.results) == ["a"] and not path.with_name(DAMAGED).exists()
     assert [result.key for result in read_results(path)] == ["a"]
-    results.set_damage_aside()
+    results.move_damaged_line()
     assert path.read_text() == whole[0] + "\n" and path.with_name(DAMAGED).read_text() == whole[1][:-cut] + "\n"
     assert not Results.read(path).damaged
 
@@ -63,13 +63,13 @@ def test_a_last_line_without_its_newline_is_whole(path: Path) -> None:
     [
         (
             '{"version": 1, "key"',
-            'line 1: expected a result, one JSON object, got \'{"version": 1, "key"\'; take the line out',
+            'line 1: expected a result, one JSON object, got \'{"version": 1, "key"\'; remove the line',
         ),
         ("[1]", "line 1: expected a result of version 1, got version None"),
         (json.dumps({"version": 2, "key": "a"}), "line 1: expected a result of version 1, got version 2; read it with"),
         (
             json.dumps({"version": 1, "key": "a"}),
-            "line 1: expected a result, got one whose grid is wrong (field required)",
+            "line 1: expected a result, but grid is wrong (field required)",
         ),
     ],
 )
@@ -101,7 +101,7 @@ def test_a_mark_of_an_editor_is_no_part_of_the_first_line(path: Path) -> None:
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ForestFileError, match="expected a file of results, got none; make one with `treefold sweep`"):
+    with pytest.raises(ForestFileError, match="expected a file of results; make one with `treefold sweep`"):
         read_results(tmp_path / RESULTS)
 
 
@@ -118,3 +118,14 @@ def test_a_younger_setting_changes_the_key_as_soon_as_it_does_something() -> Non
     settings = tiny.runs()[0].settings
     summed = settings.model_copy(update={"training": settings.training.model_copy(update={"reduction": "sum"})})
     assert key_of(settings, {"crc32": 1}) != key_of(summed, {"crc32": 1})
+
+
+@pytest.mark.parametrize(
+    ("number", "left_out"),
+    [(0, 3), (1, 3 * 2)],  # the bias of the sum, and the output matrix of the Tucker form
+)
+def test_parameters_of_an_older_file_are_completed(number: int, left_out: int) -> None:
+    new = RunResult.model_validate({**tiny.expected(number), "seconds": 1.5})
+    assert new.aggregation_parameters is not None and new.aggregator_parameters == new.aggregation_parameters
+    old = new.model_copy(update={"counted": "paper", "aggregation_parameters": new.aggregation_parameters - left_out})
+    assert old.aggregator_parameters == new.aggregator_parameters

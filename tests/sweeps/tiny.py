@@ -1,4 +1,4 @@
-"""A tiny grid and its data, for the tests of sweeps, and the results that it has without any sweep."""
+"""A tiny grid and its data for the tests of sweeps, and its results without a sweep."""
 
 import atexit
 import functools
@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any, final
 
 from treefold.data.dataset import Dataset
-from treefold.data.generators.build import make_listops
+from treefold.data.generators import make_listops
 from treefold.data.generators.listops import ListOpsSettings
-from treefold.sweeps.events import Event, Failed, Finished, Started, Unstarted
 from treefold.sweeps.grid import Grid
-from treefold.sweeps.planning import Run, plan
-from treefold.sweeps.running import Limits, execute
+from treefold.sweeps.plan import Run, plan
+from treefold.sweeps.run import Event, Failed, Finished, Limits, Started, Unstarted, execute
 
 _PLACE = tempfile.TemporaryDirectory()
 atexit.register(_PLACE.cleanup)
@@ -51,16 +50,16 @@ def runs() -> list[Run]:
 
 @functools.cache
 def expected(number: int) -> dict[str, Any]:
-    """The result of a run, trained in one piece in this process, where it can be compared."""
+    """The comparable part of the result of a run, trained in this process without interruption."""
     run = runs()[number]
-    result = execute(run, data(), Path(_PLACE.name) / run.key, Limits(), lambda facts: None)
+    result = execute(run, data(), Path(_PLACE.name) / run.key, Limits(), lambda event: None)
     assert result is not None
     return comparable(result)
 
 
 @final
 class Here:
-    """An engine that does runs in this process, one after the other; those with a number in ``failing`` fail."""
+    """An engine that trains runs in this process, one after the other; those with a number in ``failing`` fail."""
 
     def __init__(self, failing: Sequence[int] = ()) -> None:
         self.failing, self.asked = failing, list[str]()
@@ -73,12 +72,12 @@ class Here:
             if number in self.failing:
                 yield Failed(run, "as it should")
                 continue
-            result = execute(run, examples, folder / run.key, limits, lambda facts: None)
+            result = execute(run, examples, folder / run.key, limits, lambda event: None)
             yield Unstarted(run) if result is None else Finished(run, result)
 
 
 def comparable(result: dict[str, Any]) -> dict[str, Any]:
-    """Leave out what differs from one time to the next."""
+    """Leave out times, which differ from one training to the next."""
     kept = {name: value for name, value in result.items() if name not in ("seconds", "processor_seconds")}
     found: dict[str, Any] = json.loads(json.dumps(kept))
     return found

@@ -46,7 +46,7 @@ def test_two_processes_have_the_loss_curve_of_one(kind: str, tmp_path: Path) -> 
     assert alone.returncode == 0, alone.stderr
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     command += ["-m", "treefold", "train", str(data), "--out", str(tmp_path / "both"), *options]
-    both = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    both = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1800)
     assert both.returncode == 0, both.stderr
     assert both.stdout.count("accuracy on the test set") == 1  # one process talks
     curves = [

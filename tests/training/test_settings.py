@@ -31,7 +31,8 @@ def test_a_misspelt_key_names_the_nearest_and_a_bad_value_says_what_is_expected(
     with pytest.raises(ConfigurationError, match=r"settings: model.state_size: input should be greater than 0, got -3"):
         RunSettings.of({"model": {"state_size": -3}})
     with pytest.raises(
-        ConfigurationError, match=r"model.aggregator: input should be 'sum', 'full', 'tucker'.* got 'tuker'"
+        ConfigurationError,
+        match=r"model.aggregator: unknown aggregator 'tuker' \(nearest known: 'tucker'\), expected 'sum', ",
     ):
         RunSettings.of({"model": {"aggregator": "tuker"}})
 

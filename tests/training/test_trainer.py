@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 from torch import nn
 
 from treefold import Forest, TreeModel
-from treefold.data.generators import build
+from treefold.data.generators import make_listops
 from treefold.errors import TrainingError
 from treefold.nn.flat import FlatParameters
 from treefold.training import Examples, Progress, fit
 from treefold.training.build import build_model, facts_of, resolve
-from treefold.training.examples import Score, by_nodes, deal, outputs_of
-from treefold.training.settings import ModelSettings, Task, TrainingSettings
+from treefold.training.examples import Score, by_nodes, epoch_batches, outputs_of
+from treefold.training.settings import ModelSettings, TrainingSettings
 from treefold.training.trainer import Trainer, _rate_factor
 
-DATA = build.make_listops(120, seed=0)
+DATA = make_listops(120, seed=0)
 
 
 def model_for(examples: Examples, outputs: int = 10, **settings: object) -> TreeModel:
@@ -44,7 +44,7 @@ def test_the_flat_step_equals_the_step_of_each_tensor(
     if name == "adamw":
         optimiser = torch.optim.AdamW(plain_model.parameters(), lr=3e-3, weight_decay=0)
     for epoch in range(2):
-        for chosen in deal(examples, np.arange(len(examples)), settings, epoch):
+        for chosen in epoch_batches(examples, np.arange(len(examples)), settings, epoch):
             optimiser.zero_grad()
             outputs, target = plain_model(examples.batch(chosen)), examples.target(chosen)
             loss = nn.functional.cross_entropy(outputs, target, reduction=reduction)
@@ -143,7 +143,7 @@ def test_batches_by_nodes_stay_below_the_budget_and_leave_nothing_out(sizes: lis
 def test_every_epoch_deals_all_examples_once_in_another_order(settings: dict[str, object]) -> None:
     examples, numbers = listops(), np.arange(100)
     training = TrainingSettings.of({"batch_size": 7, **settings})
-    first, again, other = (deal(examples, numbers, training, epoch) for epoch in (0, 0, 1))
+    first, again, other = (epoch_batches(examples, numbers, training, epoch) for epoch in (0, 0, 1))
     for batches in (first, other):
         assert sorted(np.concatenate(batches).tolist()) == list(range(100))
     assert (
@@ -154,7 +154,10 @@ def test_every_epoch_deals_all_examples_once_in_another_order(settings: dict[str
     if settings.get("bucketed"):
         spread = np.mean([np.ptp(examples.sizes(batch)) for batch in first])
         assert spread < np.mean(
-            [np.ptp(examples.sizes(batch)) for batch in deal(examples, numbers, TrainingSettings(batch_size=7), 0)]
+            [
+                np.ptp(examples.sizes(batch))
+                for batch in epoch_batches(examples, numbers, TrainingSettings(batch_size=7), 0)
+            ]
         )
 
 
@@ -187,13 +190,16 @@ def test_a_loss_that_is_not_finite_stops_with_its_place_and_a_hint() -> None:
     with torch.no_grad():
         next(iter(model.head.parameters())).fill_(float("nan"))
     with pytest.raises(
-        TrainingError, match="epoch 1, batch 1: expected a finite loss, got nan; lower learning_rate, or set clip=1"
+        TrainingError,
+        match=r"epoch 1, batch 1: training diverged: the loss became nan; lower learning_rate \(now 1\), or set clip=1\.",
     ):
         fit(model, examples, TrainingSettings(epochs=1))
+    with pytest.raises(TrainingError, match=r"lower learning_rate \(now 0.1\), or lower clip \(now 1\)\."):
+        fit(model, examples, TrainingSettings(epochs=1, learning_rate=0.1, clip=1.0))
 
 
 @pytest.mark.parametrize("task", ["node", "regression"])
-def test_nodes_and_numbers_are_learned_too(task: Task) -> None:
+def test_nodes_and_numbers_are_learned_too(task: str) -> None:
     examples = Examples.of(DATA, task)
     model = model_for(examples, outputs=10 if task == "node" else 1)
     before = Score.of(model, examples, np.arange(120)).loss

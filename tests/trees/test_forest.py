@@ -1,5 +1,8 @@
+import contextlib
+import itertools
 import json
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -131,7 +134,7 @@ def test_a_truncated_file_is_refused_wherever_it_ends(tmp_path: Path) -> None:
     whole = saved(path)
     for end in range(0, len(whole), 7):
         path.write_bytes(whole[:end])
-        with pytest.raises(ForestFileError, match=r"truncated, write or copy it anew|which begins with TREEFOLD, got"):
+        with pytest.raises(ForestFileError, match=r"truncated, copy or write it again|which begins with TREEFOLD, got"):
             Forest.open(path)
     path.write_bytes(whole + b"x")
     with pytest.raises(ForestFileError, match="longer than written"):
@@ -184,7 +187,7 @@ def test_an_existing_file_keeps_its_mode_and_a_link_its_target(tmp_path: Path) -
     link.symlink_to(path)
     Forest(["other"]).save(link)
     assert link.is_symlink() and path.stat().st_mode & 0o777 == 0o600 and list(Forest.open(path)) == [Tree("other")]
-    with pytest.raises(FileError, match="expected a file to write, got something else of that name"):
+    with pytest.raises(FileError, match="expected a file to write, got a folder or device of that name"):
         Forest(["other"]).save(tmp_path)
 
 
@@ -197,10 +200,10 @@ def test_foreign_files_and_other_versions_are_refused(tmp_path: Path) -> None:
     whole[8] = 9
     path.write_bytes(whole)
     with pytest.raises(
-        ForestFileError, match="expected format version 1, got 9; open it with the treefold that wrote it"
+        ForestFileError, match="expected format version 1, got 9; open it with the version of treefold that wrote it"
     ):
         Forest.open(path)
-    with pytest.raises(ForestFileError, match="expected a forest file, got nothing there"):
+    with pytest.raises(ForestFileError, match="expected a forest file, got no such file"):
         Forest.open(tmp_path / "absent")
     with pytest.raises(ForestFileError, match="got a directory"):
         Forest.open(tmp_path)
@@ -233,7 +236,7 @@ def test_no_damaged_byte_goes_unnoticed_when_verified(
         ("depths", [1, 2, 5, 1, 0, 0], "depths that are not those of the parents plus one"),
         ("labels", [99, 0, 0, 0, 0, 0], "labels outside the vocabulary"),
         ("offsets", [0, 5, 5], "tree offsets that do not span the nodes"),
-        ("offsets", [0, 0, 6], "a tree without nodes"),
+        ("offsets", [0, 0, 6], "tree 0 has no nodes"),
         ("widths", [0, 0], "columns of different length"),
     ],
 )
@@ -245,6 +248,130 @@ def test_arrays_that_are_no_trees_are_refused(tmp_path: Path, column: str, value
     forest.save(tmp_path / "bad")
     with pytest.raises(ForestFileError, match=problem):
         Forest.open(tmp_path / "bad", verify=True)
+
+
+NODE_COLUMNS = ("labels", "parents", "slots", "widths", "depths")
+WILD = (-(2**31), -100, -3, -2, -1, 0, 1, 2, 3, 5, 100, 2**31 - 1)
+
+
+def test_a_damaged_value_of_an_unverified_file_is_an_error_that_names_file_and_tree(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("treefold.trees.forest.SMALL", 0)
+    trees = [Tree.parse("(f (g a _ b) c)"), Tree.parse("(f a [1 2])"), Tree.parse("[3 4]"), Tree.parse("(g b)")]
+    good, bad = tmp_path / "good", tmp_path / "bad"
+    Forest(trees).save(good)
+    errors = 0
+    for column, place, value in damages(Forest.open(good)):
+        damage(good, bad, column, place, value)
+        forest = Forest.open(bad)
+        owner = int(np.searchsorted(forest.offsets, place, side="right")) - 1
+        for number in range(len(trees)):
+            expected = plain_tree(forest, number)
+            for read in (one_tree, a_choice, a_batch):
+                try:
+                    found = read(forest, number)
+                except ForestFileError as problem:
+                    named = f"{bad}: the file is damaged: tree {number} has"
+                    assert number == owner and (named in str(problem) or (column, value) == ("widths", 2**31 - 1))
+                    errors += 1
+                else:
+                    assert expected is not None and found == expected
+        for use in (list, Forest.batch, Forest.verify, whole_choice, lambda each: each.save(tmp_path / "copy")):
+            with pytest.raises(ForestFileError, match=rf"{bad}: .* damaged"):
+                use(forest)
+    assert errors > 1000 and not (tmp_path / "copy").exists()
+
+
+def test_damaged_offsets_and_vectors_of_an_unverified_file_are_noticed(tmp_path: Path) -> None:
+    good, bad = tmp_path / "good", tmp_path / "bad"
+    Forest(["(f a b)", "[1 2]", "(f [3 4])"]).save(good)
+    for place, value in itertools.product(range(4), (-5, 0, 1, 2, 3, 4, 5, 6, 7, 2**40)):
+        damage(good, bad, "offsets", place, value)
+        with contextlib.suppress(ForestFileError):
+            forest = Forest.open(bad, verify=False)
+            assert all(one_tree(forest, number) == one_tree(Forest.open(good), number) for number in range(3))
+    damage(good, bad, "vectors", 2, float("nan"))
+    forest = Forest.open(bad, verify=False)
+    assert forest[1] == Tree((1, 2))
+    with pytest.raises(ForestFileError, match="tree 2 has vector labels that are not finite"):
+        forest.batch([2])
+
+
+def test_a_node_of_very_many_slots_is_not_believed_before_the_file_is_verified(tmp_path: Path) -> None:
+    good, bad = tmp_path / "good", tmp_path / "bad"
+    wide = Tree("f", [*[None] * 100_000, Tree("a")])
+    Forest([wide, Tree("b")]).save(good)
+    assert Forest.open(good, verify=False)[0] == wide
+    damage(good, bad, "widths", 1, 2**31 - 1)
+    with pytest.raises(ForestFileError, match="checksum of column 'widths' is wrong"):
+        Forest.open(bad, verify=False)[0]
+
+
+def damages(forest: Forest) -> Iterator[tuple[str, int, int]]:
+    """Walk single values that differ from those of a forest."""
+    for column, place, value in itertools.product(NODE_COLUMNS, range(forest.node_count), WILD):
+        if getattr(forest, column)[place] != value:
+            yield column, place, value
+
+
+def damage(good: Path, bad: Path, column: str, place: int, value: float) -> None:
+    """Copy a forest file with one other value, without correcting the checksum."""
+    whole = bytearray(good.read_bytes())
+    size = int.from_bytes(whole[16:24], "little")
+    entry = json.loads(whole[24 : 24 + size])["columns"][column]
+    raw = np.array(value, entry["dtype"]).tobytes()
+    start = 24 + size + entry["offset"] + place * len(raw)
+    whole[start : start + len(raw)] = raw
+    bad.write_bytes(whole)
+
+
+def plain_tree(forest: Forest, number: int) -> Tree | None:
+    """Build a tree from the columns, node after node; None if they describe none."""
+    nodes = range(int(forest.offsets[number]), int(forest.offsets[number + 1]))
+    children: list[list[Tree | None]] = []
+    for row in nodes:
+        if not 0 <= forest.widths[row] < 10**6:
+            return None
+        children.append([None] * int(forest.widths[row]))
+    for place, row in enumerate(nodes):
+        label, parent, slot = int(forest.labels[row]), int(forest.parents[row]), int(forest.slots[row])
+        if not -len(forest.vectors) <= label < len(forest.vocabulary):
+            return None
+        tree = Tree(forest.vocabulary[label] if label >= 0 else forest.vectors[-1 - label].tolist(), children[place])
+        if place + 1 == len(nodes):
+            return tree if parent == -1 else None
+        if not (place < parent < len(nodes) and 0 <= slot < len(children[parent])) or children[parent][slot]:
+            return None
+        children[parent][slot] = tree
+    return None
+
+
+def one_tree(forest: Forest, number: int) -> Tree:
+    return forest[number]
+
+
+def a_choice(forest: Forest, number: int) -> Tree:
+    return forest[[number]][0]
+
+
+def a_batch(forest: Forest, number: int) -> Tree:
+    batch = forest.batch([number])
+    labels = [
+        forest.vocabulary[code] if code >= 0 else tuple(batch.vectors[-1 - code].tolist())
+        for code in batch.labels.tolist()
+    ]
+    widths = forest.widths[forest.node_rows([number])].tolist()  # a batch has no widths
+    children: list[list[Tree | None]] = [[None] * width for width in widths]
+    for node, (parent, slot) in enumerate(zip(batch.parents.tolist(), batch.slots.tolist(), strict=True)):
+        tree = Tree(labels[node], children[node])
+        if parent >= 0:
+            children[parent][slot] = tree
+    return tree
+
+
+def whole_choice(forest: Forest) -> None:
+    Forest.concatenate([forest, forest])
 
 
 def test_a_failed_save_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

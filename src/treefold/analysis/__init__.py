@@ -1,1 +1,8 @@
-"""Evaluation, explanations and baselines."""
+"""Analysis of trained models.
+
+- evaluation: scores on a data set, over the whole split and by the shape of the trees
+- prediction: answers for records of trees
+- explaining: what the model believes of every subtree, and which subtrees matter most for its answer
+- description: the parts of a model, their parameters and costs
+- baselines: what simple models reach that count labels
+"""

@@ -1,10 +1,9 @@
-"""What simple models achieve, which count labels and do not fold: a task that they solve needs no recursion."""
+"""Simple models that count labels: a task that they solve needs no recursion."""
 
 import warnings
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_matrix, hstack  # type: ignore[import-untyped]
 from sklearn.exceptions import ConvergenceWarning  # type: ignore[import-untyped]
 from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyped]
@@ -12,12 +11,12 @@ from sklearn.preprocessing import MaxAbsScaler  # type: ignore[import-untyped]
 
 from treefold.data.dataset import Dataset
 from treefold.errors import ConfigurationError, nearest
+from treefold.trees.batch import Ints
 from treefold.trees.forest import Forest
 
 # Axes:  n examples · T trees · N nodes · F features
-Ints = npt.NDArray[np.int64]
 MOST_EXAMPLES: Final = 20_000
-"""How many training examples are used at most, so that it stays in seconds."""
+"""The most training examples that are used, so that it takes seconds."""
 _STEPS: Final = 300
 
 
@@ -29,14 +28,14 @@ def baselines(
     *,
     most_examples: int = MOST_EXAMPLES,
 ) -> dict[str, float]:
-    """Return the accuracy of each baseline on the test split (``"all"``: on all examples), after learning from the train split.
+    """Return the accuracy of each baseline on the test split (``"all"``: on all examples) after training on the train split.
 
     - ``majority class``: the most frequent class of the train split;
-    - ``bag of nodes``: logistic regression on how often a tree has each label;
-    - ``bag of parent-child pairs``: on how often it has each label below each other, the root's below none.
+    - ``bag of nodes``: logistic regression on the counts of labels in a tree;
+    - ``bag of parent-child pairs``: logistic regression on the counts of parent and child labels; the root has no parent.
 
-    Of pairs of trees, the counts of the left and the right tree are features of their own. A train split of more than
-    ``most_examples`` is sampled, by the seed.
+    In pairs of trees, labels are counted separately for the left and the right tree. A train split of more than
+    ``most_examples`` is sampled with the seed.
 
     >>> trees = Forest(["(f a)", "(f b)", "(g a)", "(g b)"] * 4)
     >>> both = {"train": np.arange(8), "test": np.arange(8, 16)}
@@ -71,12 +70,13 @@ def _labelled(data: Dataset, split: str) -> Ints:
 
 
 def _node_codes(forest: Forest) -> Ints:
-    """Return the label of each node, (N,); all vectors are one label."""
+    """Return the label of each node, (N,); all vector labels count as one."""
+    forest.verify()
     return np.where(forest.labels < 0, len(forest.vocabulary), forest.labels).astype(np.int64)
 
 
 def _edge_codes(forest: Forest) -> Ints:
-    """Return a number for each node that tells its label and its parent's, (N,)."""
+    """Return a number for each node that stands for its label and its parent's, (N,)."""
     labels = _node_codes(forest)
     base = len(forest.vocabulary) + 2  # the labels, the vectors, and no parent
     rows = np.repeat(forest.offsets[:-1], forest.sizes) + forest.parents
@@ -85,24 +85,25 @@ def _edge_codes(forest: Forest) -> Ints:
 
 
 def _counts(data: Dataset, numbers: Ints, codes: Ints) -> Any:
-    """Count the codes of examples: a sparse matrix (n, F); of pairs, left and right have columns of their own."""
-    if data.pairs:
-        return hstack([_bag(data.forest, 2 * numbers + side, codes) for side in (0, 1)], format="csr")
-    return _bag(data.forest, numbers, codes)
+    """Count the codes of examples: a sparse matrix (n, F); left and right trees of pairs have separate columns."""
+    sides = np.split(data.trees_of(numbers), 2 if data.pairs else 1)
+    return hstack([_bag(data.forest, trees, codes) for trees in sides], format="csr")
 
 
 def _bag(forest: Forest, trees: Ints, codes: Ints) -> Any:
     rows = np.repeat(np.arange(len(trees)), forest.sizes[trees])
     found, columns = np.unique(codes[forest.node_rows(trees)], return_inverse=True)
     ones = np.ones(len(rows), np.float64)
-    return csr_matrix((ones, (rows, columns.reshape(-1))), shape=(len(trees), len(found)))  # equal places add up
+    return csr_matrix(
+        (ones, (rows, columns.reshape(-1))), shape=(len(trees), len(found))
+    )  # entries at equal places are added
 
 
 def _accuracy(features: Any, classes: Ints, test_features: Any, test_classes: Ints) -> float:
-    if len(np.unique(classes)) == 1:  # nothing to separate
+    if len(np.unique(classes)) == 1:  # there is nothing to separate
         return float((test_classes == classes[0]).mean())
-    scaler = MaxAbsScaler().fit(features)  # keeps zeros, and makes the optimiser's steps few
+    scaler = MaxAbsScaler().fit(features)  # keeps zeros, and needs fewer steps
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # a baseline may stop a little before its best
+        warnings.simplefilter("ignore", ConvergenceWarning)  # good enough for a baseline
         model = LogisticRegression(C=10.0, max_iter=_STEPS).fit(scaler.transform(features), classes)
     return float((model.predict(scaler.transform(test_features)) == test_classes).mean())

@@ -1,35 +1,31 @@
-"""Why a model answers as it does: what it believes of every subtree, and which subtrees the answer hangs on."""
+"""Why a model answers as it does: what it believes of every subtree, and which subtrees matter most for the answer."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, final
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from treefold.errors import ConfigurationError, require_positive
-from treefold.nn.encoder import Encoding, Memories
-from treefold.nn.model import TreeModel
-from treefold.training.examples import Examples, outputs_of
+from treefold.training.examples import Examples, evaluating, outputs_of
 from treefold.training.saving import SavedModel
 from treefold.trees.forest import Forest
-from treefold.trees.notation import Label
-from treefold.trees.tree import Tree
+from treefold.trees.tree import Label, Tree
 
 # Axes:  n examples · N nodes · K classes or outputs
 Subject = Tree | tuple[Tree, Tree]
-"""What is explained: a tree, or the two trees of a pair. Nodes are numbered in post-order, of a pair the left tree's first."""
+"""A tree, or the two trees of a pair. Nodes are numbered in post-order, in a pair those of the left tree first."""
 
-_MOST_NODES: Final = 1_000_000  # of all variants together, some seconds
-_LEVEL: Final = 30  # a level of a deep and narrow tree takes as long as so many nodes of a bushy one
+_MOST_NODES: Final = 1_000_000  # of all variants together: some seconds
+_LEVEL: Final = 30  # a level of a narrow tree takes as long as this many nodes of a bushy one
 
 
 @final
 @dataclass(frozen=True)
 class Belief:
-    """What the model would answer about one subtree; of a pair, with the whole other tree. Numbers have no probability."""
+    """The model's answer about one subtree; in a pair, compared with the whole other tree. Numbers have no probability."""
 
     node: int
     label: Label
@@ -45,7 +41,7 @@ class Belief:
 @final
 @dataclass(frozen=True)
 class Effect:
-    """How much the probability of the answer falls when a subtree is replaced by ⊥; for numbers, how much the number falls."""
+    """How much the probability of the answer (or the predicted number) falls if a subtree is replaced by ⊥."""
 
     node: int
     subtree: Tree
@@ -55,7 +51,7 @@ class Effect:
 @final
 @dataclass(frozen=True)
 class Occlusion:
-    """The subtrees on which an answer hangs, those that matter most first; ``tried`` of ``possible`` subtrees were left out."""
+    """The subtrees that matter most for an answer, greatest effect first; ``tried`` of ``possible`` subtrees were tried."""
 
     answer: str | float
     probability: float | None
@@ -64,7 +60,7 @@ class Occlusion:
     possible: int
 
     def to_json(self) -> dict[str, Any]:
-        """Return all of it, ready for JSON."""
+        """Return a dict for JSON."""
         return {
             **{name: value for name, value in asdict(self).items() if name != "effects"},
             "effects": [{"node": e.node, "subtree": str(e.subtree), "fall": e.fall} for e in self.effects],
@@ -72,30 +68,25 @@ class Occlusion:
 
 
 def probabilities(saved: SavedModel, forest: Forest) -> Tensor:
-    """Return class probabilities for each tree or pair, (n, K), or each node, (N, K); for numbers, the numbers.
+    """Return class probabilities, or predicted numbers, for each tree or pair, (n, K), or each node, (N, K).
 
-    Pairs are the trees 2e and 2e + 1, as in a `Dataset`.
+    Pair e has the trees 2e and 2e + 1, as in a `Dataset`.
     """
-    examples = Examples(forest, np.zeros(0), saved.settings.task)
-    return _normalised(saved, outputs_of(saved.model, examples, np.arange(len(examples))))
+    examples = Examples(forest, np.zeros(0), saved.task)
+    return saved.task.probabilities(outputs_of(saved.model, examples, np.arange(len(examples))).double())
 
 
 def beliefs(saved: SavedModel, subject: Subject) -> list[Belief]:
     """Return the model's belief at every node, in post-order: its head applied to the state of every subtree.
 
-    Of a model that folds upwards that is its answer about the subtree alone. Of a pair, each subtree is compared with the
+    If the model folds upwards, this is its answer about the subtree alone. In a pair, each subtree is compared with the
     whole other tree.
     """
-    trees = _trees(saved, subject)
-    with _answering(saved.model) as model:
+    trees, model = _trees(saved, subject), saved.model
+    with evaluating(model):
         states = model.encoder(Forest(trees).batch()).nodes  # (N, C)
-        if len(trees) == 2:
-            left, right = torch.split(states, [tree.size for tree in trees])
-            wholes = [left[-1:].expand_as(right), right[-1:].expand_as(left)]
-            states = torch.cat(
-                [left, wholes[0], wholes[1], right]
-            )  # (2N, C): the left ones of the pairs, then the right
-        rows = _normalised(saved, model.head(_as_roots(states)))
+        outputs = model.head(saved.task.subtree_states(states, [tree.size for tree in trees]))
+        rows = saved.task.probabilities(outputs.double())
     labels = [node.label for tree in trees for node in tree.postorder()]
     return [
         Belief(node, label, *_answer(saved, row)) for node, (label, row) in enumerate(zip(labels, rows, strict=True))
@@ -103,19 +94,19 @@ def beliefs(saved: SavedModel, subject: Subject) -> list[Belief]:
 
 
 def occlusion(saved: SavedModel, subject: Subject, top: int = 5, *, max_nodes: int = 200) -> Occlusion:
-    r"""Replace every subtree but the root's by ⊥, one at a time, and see how much the probability of the answer falls.
+    r"""Replace every subtree below the root by ⊥, one at a time, and measure how much the probability of the answer falls.
 
     .. math:: \mathrm{fall}(v) = p(y \mid t) - p(y \mid t \text{ without } v), \qquad y = \arg\max_k p(k \mid t)
 
-    The ``top`` greatest falls are returned. At most ``max_nodes`` subtrees are tried, fewer of very large trees: those nearest
-    to the root, which hold the others. For ``task="node"``, the answer is the root's.
+    The ``top`` greatest falls are returned. At most ``max_nodes`` subtrees are tried, and fewer if the tree is very large:
+    those nearest to the root, which contain the others. If the model judges nodes, the answer is the root's.
     """
     require_positive("occlusion", top=top, max_nodes=max_nodes)
     trees = _trees(saved, subject)
     cost = sum(tree.size + _LEVEL * tree.depth for tree in trees)
     forest = Forest(trees)
     roots = forest.offsets[1:] - 1
-    order = np.argsort(forest.depths, kind="stable")  # (N,): the nearest to a root first
+    order = np.argsort(forest.depths, kind="stable")  # (N,): nearest to a root first
     order = order[~np.isin(order, roots)]
     chosen = np.sort(order[: min(max_nodes, max(_MOST_NODES // cost, 1))]).tolist()
     parts = [part for tree in trees for part in tree.postorder()]
@@ -130,7 +121,7 @@ def occlusion(saved: SavedModel, subject: Subject, top: int = 5, *, max_nodes: i
 
 
 def without(tree: Tree, node: int) -> Tree:
-    """Return the tree with the subtree at a place of the post-order replaced by ⊥; only the way to the root is made anew.
+    """Return the tree with one subtree, given by its number in post-order, replaced by ⊥; other subtrees are reused.
 
     >>> tree = Tree.parse("(f (g a b) c)")
     >>> [str(without(tree, node)) for node in (1, 2, 3)]
@@ -138,35 +129,35 @@ def without(tree: Tree, node: int) -> Tree:
     """
     if not 0 <= node < tree.size - 1:
         raise ConfigurationError(
-            f"expected a node below the root, from 0 to {tree.size - 2} in post-order, got {node}; the root has to stay."
+            f"expected a node below the root, from 0 to {tree.size - 2} in post-order, got {node}; the root cannot be left out."
         )
-    way: list[tuple[Tree, int]] = []
+    path: list[tuple[Tree, int]] = []
     current: Tree | None = tree
-    start = 0  # the place of the current subtree's first node
+    start = 0  # the number of the current subtree's first node
     while current is not None and node != start + current.size - 1:
         for slot, child in enumerate(current.children):
             if child is None:
                 continue
             if node < start + child.size:
-                way.append((current, slot))
+                path.append((current, slot))
                 current = child
                 break
             start += child.size
     current = None
-    for parent, slot in reversed(way):
+    for parent, slot in reversed(path):
         current = Tree(parent.label, [*parent.children[:slot], current, *parent.children[slot + 1 :]])
     assert current is not None
     return current
 
 
 def in_preorder(tree: Tree, notes: Sequence[str]) -> list[str]:
-    """Turn notes in post-order into pre-order, in which `Tree.draw` takes them.
+    """Reorder notes from post-order to pre-order, which `Tree.draw` takes.
 
     >>> in_preorder(Tree.parse("(f (g a) b)"), ["a", "g", "b", "f"])
     ['f', 'g', 'a', 'b']
     """
     sizes = np.fromiter((node.size for node in tree.postorder()), np.int64, tree.size)
-    # Before a node in pre-order: its ancestors, and what is left of it; in post-order: its descendants instead.
+    # In pre-order, a node comes after its ancestors and the nodes to its left; in post-order, after its descendants instead.
     places = np.arange(tree.size) - (sizes - 1) + Forest([tree]).depths
     result = [""] * tree.size
     for place, note in zip(places.tolist(), notes, strict=True):
@@ -174,38 +165,15 @@ def in_preorder(tree: Tree, notes: Sequence[str]) -> list[str]:
     return result
 
 
-@contextmanager
-def _answering(model: TreeModel) -> Iterator[TreeModel]:
-    """Keep a model from learning for a while."""
-    was_training = model.training
-    model.eval()
-    try:
-        with torch.no_grad():
-            yield model
-    finally:
-        model.train(was_training)
-
-
-def _as_roots(states: Tensor) -> Encoding:
-    """Present states (N, C) to a head as those of N trees of one node, so that it answers about each."""
-    batch = Forest(["node"]).batch(np.zeros(len(states), np.int64))
-    return Encoding([Memories([states], np.arange(len(states)))], states.shape[1], batch)
-
-
-def _normalised(saved: SavedModel, outputs: Tensor) -> Tensor:
-    outputs = outputs.double()
-    return outputs if saved.settings.task == "regression" else nn.functional.softmax(outputs, dim=1)
-
-
 def _of_examples(saved: SavedModel, examples: Sequence[tuple[Tree, ...]]) -> Tensor:
     """Return the answers about whole examples, (n, K)."""
     forest = Forest(tree for trees in examples for tree in trees)
     rows = probabilities(saved, forest)
-    return rows[torch.from_numpy(forest.offsets[1:] - 1)] if saved.settings.task == "node" else rows
+    return rows[torch.from_numpy(forest.offsets[1:] - 1)] if saved.task.per_node else rows
 
 
 def _answer(saved: SavedModel, row: Tensor) -> tuple[str | float, float | None]:
-    if saved.settings.task == "regression":
+    if not saved.task.has_classes:
         return float(row[0]), None
     column = int(row.argmax())
     return saved.classes[column], float(row[column])
@@ -219,7 +187,7 @@ def _without(trees: tuple[Tree, ...], node: int) -> tuple[Tree, ...]:
 
 def _trees(saved: SavedModel, subject: Subject) -> tuple[Tree, ...]:
     trees = (subject,) if isinstance(subject, Tree) else subject
-    expected = 2 if saved.settings.task == "pair" else 1
+    expected = saved.task.trees
     if len(trees) != expected:
         raise ConfigurationError(
             f"the model expects {'a pair of trees' if expected == 2 else 'one tree'}, got {len(trees)}; "

@@ -15,7 +15,7 @@ import torch
 from treefold.bench.cases import HEADLINE
 from treefold.bench.clock import Clock
 from treefold.bench.options import Job, Options, Values
-from treefold.data.generators.build import make_listops
+from treefold.data.generators import make_listops
 from treefold.kernels import FusedGradients, gradients
 from treefold.nn.encoder import Encoding
 from treefold.training import run, train
@@ -133,7 +133,7 @@ def watched(watch: Stopwatch) -> Iterator[None]:
         vars(trainer.model.encoder)["forward"] = forward
 
     wrapped: list[tuple[Any, str, str]] = [
-        (loop, "deal", "deal"),
+        (loop, "epoch_batches", "deal"),
         (gradients, "gather_translated", "schedule"),
         (Examples, "batch", "schedule"),
         (FusedGradients, "add", "kernels"),

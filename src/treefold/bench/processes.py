@@ -16,7 +16,7 @@ from treefold.bench.growth import forward_backward
 from treefold.bench.machine import peak_growth
 from treefold.bench.options import Job, Options, Values
 from treefold.bench.ways import FUSED, with_settings
-from treefold.data.generators.build import make_listops
+from treefold.data.generators import make_listops
 from treefold.errors import TrainingError
 
 _CHILD: Final = "treefold.bench.child"

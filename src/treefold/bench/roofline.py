@@ -15,7 +15,8 @@ from treefold.bench.ways import FUSED, batches_of, training, with_settings
 from treefold.nn.aggregators import Aggregator
 from treefold.nn.cells import Cell, PerLabel
 from treefold.nn.encoder import TreeEncoder
-from treefold.training.examples import Examples, Ints
+from treefold.training.examples import Examples
+from treefold.trees.batch import Ints
 
 PRODUCTS: Final = (64, 512)
 _SPEED: Final = "multiply_adds_per_second"

@@ -14,7 +14,7 @@ from treefold.bench.clock import Clock, Way, in_pieces
 from treefold.errors import ConfigurationError
 from treefold.kernels import kernels_first
 from treefold.nn.model import TreeModel
-from treefold.training.examples import Examples, deal, outputs_of
+from treefold.training.examples import Examples, epoch_batches, outputs_of
 from treefold.training.settings import TrainingSettings
 from treefold.training.trainer import Silent, Trainer
 
@@ -78,7 +78,7 @@ def torch_training(model: nn.Module, outputs: Outputs, examples: Examples, batch
 
 def inference(model: TreeModel, examples: Examples, batches: list[Ints]) -> Way:
     """Return the classes of batches, from the forest's arrays to the numbers of the classes, without gradients."""
-    answers = model.eval().answering()
+    answers = model.eval().predictor()
 
     def answer(piece: int) -> Ints:
         with kernels_first() if model.encoder.backend == "fused" else nullcontext():
@@ -114,7 +114,7 @@ def evaluation(model: TreeModel, examples: Examples) -> Way:
 
 def batches_of(examples: Examples, batch: int, steps: int) -> list[Ints]:
     """Return the batches whose steps `training` times."""
-    return deal(examples, _numbers(examples, batch, steps), _settings(batch), epoch=0)[1:]
+    return epoch_batches(examples, _numbers(examples, batch, steps), _settings(batch), epoch=0)[1:]
 
 
 def work_of(examples: Examples, batches: list[Ints]) -> tuple[float, float]:

@@ -1,47 +1,88 @@
-"""The command line: `treefold --help` teaches it."""
+"""The command line; `treefold --help` explains it.
+
+Each group of commands has a module: `data`, `train`, `model` (evaluate, predict, embed, describe, compress), `sweep`
+and `report`; `console` prints. A command's module is imported when the command is called, and it imports torch,
+numpy and the like inside its functions, so that `--help` and mistakes are answered at once.
+"""
 
 import io
 import os
 import signal
 import sys
-from typing import Final
+from importlib import import_module
+from typing import Any, Final
 
 import typer
+from typer.core import TyperGroup
 
-from treefold.cli.console import err
-from treefold.cli.data import app as data_app
-from treefold.errors import TreefoldError
+from treefold.cli.console import err, fitted, say, show_log
+from treefold.errors import ConfigurationError, TreefoldError
 
+# Each command: its module and name in this package, and the first line of its help.
+COMMANDS: Final[dict[str, tuple[str, str]]] = {
+    "data": ("data:app", "Make, convert and inspect data sets."),
+    "train": ("train:train", "Train a model and write it to a run directory."),
+    "evaluate": (
+        "model:evaluate",
+        "Evaluate a model on a data set: accuracy, macro-F1, confusion matrix, groups by tree shape.",
+    ),
+    "predict": ("model:predict", "Predict the classes or numbers of trees from a file or from standard input."),
+    "embed": ("model:embed", "Write the root states of trees to a .npy or .csv file."),
+    "describe": ("model:describe", "Show the parts of a model, their parameters and costs, and how training went."),
+    "compress": ("model:compress", "Decompose the tensors of a trained model into a form with fewer parameters."),
+    "sweep": ("sweep:sweep", "Train all configurations of a grid, and write a line of results for each run."),
+    "report": ("report:report", "Write a report on sweeps: tables with means over seeds, and figures."),
+}
+_MARKUP: Final = "markdown"
 _INTERRUPTED: Final = 130
-_NOTHING_LEFT: Final = "interrupted; nothing was left half-written."
+_INTERRUPTED_MESSAGE: Final = "interrupted; no incomplete file was left."
 _TRACEBACK: Final = "TREEFOLD_TRACEBACK"
-_LONGEST: Final = 200
+_LONGEST_MESSAGE: Final = 200
+
+
+class _LazyGroup(TyperGroup):
+    """A group that lists placeholders of `COMMANDS`, and imports a command when it is called."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, load(name) if name in COMMANDS else command, rest
+
+
+def load(name: str) -> Any:
+    """Import a command or group of `COMMANDS`."""
+    module, attribute = COMMANDS[name][0].split(":")
+    found = getattr(import_module(f"treefold.cli.{module}"), attribute)
+    if not isinstance(found, typer.Typer):
+        alone = typer.Typer(add_completion=False, rich_markup_mode=_MARKUP, pretty_exceptions_enable=False)
+        alone.command(name)(found)
+        found = alone
+    return typer.main.get_command(found)
+
 
 app = typer.Typer(
     name="treefold",
+    cls=_LazyGroup,
     help="Recursive neural networks on trees: make or convert data, train models, and use them.",
     no_args_is_help=True,
     add_completion=False,
-    rich_markup_mode="markdown",
+    rich_markup_mode=_MARKUP,
     pretty_exceptions_enable=False,
 )
-app.add_typer(data_app, name="data")
+for _name, (_, _help) in COMMANDS.items():
+    app.command(_name, help=_help)(lambda: None)
 
 
-def add_model_commands() -> None:
-    """Add the commands that need torch, which takes seconds to import; `treefold data` does without."""
-    from treefold.cli.bench import bench
-    from treefold.cli.model import compress, describe, embed, evaluate, predict
-    from treefold.cli.report import report
-    from treefold.cli.sweep import sweep
-    from treefold.cli.train import train
-
-    for command in (train, evaluate, predict, embed, describe, compress, sweep, bench, report):
-        app.command()(command)
+@app.command(hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def bench() -> None:
+    """Moved to benchmarks/."""
+    raise ConfigurationError(
+        "`treefold bench` is no longer part of the library; run `python -m benchmarks` in a checkout of the repository, with the "
+        "same suites and options."
+    )
 
 
 @app.callback(invoke_without_command=True)
-def _version(version: bool = typer.Option(False, "--version", help="Show the version and stop.")) -> None:
+def _version(version: bool = typer.Option(False, "--version", help="Show the version and exit.")) -> None:
     if version:
         from treefold import __version__
 
@@ -50,49 +91,45 @@ def _version(version: bool = typer.Option(False, "--version", help="Show the ver
 
 
 def main() -> None:
-    """Run the command line; what went wrong is said in a line, with a non-zero exit."""
+    """Run the command line; an error is printed in one line, with a non-zero exit code."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal may know fewer characters than tables use
+            stream.reconfigure(errors="replace")  # the terminal's encoding may lack some characters of tables
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        # Who asks politely to end, as schedulers do before they kill, gets what Ctrl-C does.
+        # Schedulers send SIGTERM before they kill: it is handled like Ctrl-C.
         signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    show_log()
     try:
-        if sys.argv[1:2] != ["data"]:
-            add_model_commands()
         app()
     except TreefoldError as problem:
-        err.print(f"error: {problem}", markup=False, emoji=False, style="red")
-        sys.exit(2)
+        _fail(str(problem), 2)
     except OSError as problem:
-        where = f"{problem.filename}: " if problem.filename else ""
-        err.print(
-            f"error: {where}{problem.strerror or problem}; nothing was left half-written.",
-            markup=False,
-            emoji=False,
-            style="red",
-        )
-        sys.exit(1)
-    except KeyboardInterrupt:  # while torch is imported; later typer is told of it
-        err.print(_NOTHING_LEFT)
+        path = f"{problem.filename}: " if problem.filename else ""
+        _fail(f"{path}{problem.strerror or problem}; no incomplete file was left.", 1)
+    except KeyboardInterrupt:  # while a command is imported; typer handles it later
+        say(_INTERRUPTED_MESSAGE, to=err)
         sys.exit(_INTERRUPTED)
     except Exception as problem:
         if os.environ.get(_TRACEBACK):
             raise
-        err.print(f"error: {_unforeseen(problem)}", markup=False, emoji=False, style="red")
-        sys.exit(1)
+        _fail(_unexpected(problem), 1)
     except SystemExit as stop:
-        if stop.code == _INTERRUPTED:  # what typer makes of Ctrl-C, without a word
-            err.print(_NOTHING_LEFT)
+        if stop.code == _INTERRUPTED:  # typer turns Ctrl-C into this exit code and prints nothing
+            say(_INTERRUPTED_MESSAGE, to=err)
         raise
 
 
-def _unforeseen(problem: Exception) -> str:
-    """Say in a line what nobody has thought of, and how to see more of it."""
-    lines = str(problem).strip().splitlines() or [""]
+def _fail(message: str, code: int) -> None:
+    say(f"error: {message}", to=err, style="red")
+    sys.exit(code)
+
+
+def _unexpected(problem: Exception) -> str:
+    """Describe an error that no code foresaw, in one line."""
     if isinstance(problem, MemoryError) or "can't allocate memory" in str(problem):
-        return "expected sizes that fit into the memory, got larger ones; choose smaller sizes, or a smaller batch."
+        return "not enough memory for these sizes; choose smaller sizes, or a smaller batch."
+    first, *_ = str(problem).strip().splitlines() or [""]
     return (
-        f"expected no {type(problem).__name__}, got one: {lines[0][:_LONGEST]}; look at the input, and if it is right, report "
-        f"this with what {_TRACEBACK}=1 shows."
+        f"internal error ({type(problem).__name__}: {fitted(first, _LONGEST_MESSAGE)}); "
+        f"please report it with the output of {_TRACEBACK}=1."
     )

@@ -1,24 +1,73 @@
-"""How the command line talks: progress on standard error, errors in one line, results on standard output."""
+"""How the commands print: results on standard output, progress, warnings and errors on standard error."""
 
+import logging
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Annotated, Final
 
+import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from treefold.errors import ReadError
 
-out = Console(highlight=False, soft_wrap=True)
-err = Console(stderr=True, highlight=False, soft_wrap=True)
+# Without markup and emoji codes: labels and file names may look like them.
+out: Final = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
+err: Final = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
 
-_SECONDS_BETWEEN_LINES = 10
+WIDTH: Final = 80
+_SECONDS_BETWEEN_LINES: Final = 10
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all control characters but tab and line feed
+
+
+def say(text: str = "", *, to: Console = out, style: str | None = None) -> None:
+    r"""Print text that may hold anything, such as labels and file names.
+
+    Control characters, which could change the terminal, are printed as escapes.
+
+    >>> say("[red] :smile: \x1b[2J")
+    [red] :smile: \x1b[2J
+    """
+    to.print(_CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text), style=style)
+
+
+def fitted(text: str, width: int) -> str:
+    """Return the text, shortened to a number of characters.
+
+    >>> fitted("a long label", 7)
+    'a long…'
+    """
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def _load_plugins(names: list[str] | None) -> list[str] | None:
+    if names:
+        from treefold.training.plugins import load_plugin
+
+        for name in names:
+            load_plugin(name)
+    return names
+
+
+# Loaded before the other options are read: a command only declares the option.
+Plugins = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--plugin",
+        help="A Python file or module with your own aggregators, cells or tasks; may be repeated.",
+        callback=_load_plugins,
+        is_eager=True,
+    ),
+]
 
 
 @contextmanager
 def progress(what: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
-    """Show how far a long piece of work is: a bar in a terminal, a line now and then elsewhere."""
+    """Show the progress of long work: a bar in a terminal, otherwise a line every ten seconds."""
     if err.is_terminal:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         with Progress(*columns, console=err, transient=True) as bar:
             task = bar.add_task(what, total=total)
@@ -30,39 +79,50 @@ def progress(what: str, total: int | None = None) -> Iterator[Callable[[int], No
         nonlocal last
         if time.monotonic() - last >= _SECONDS_BETWEEN_LINES:
             last = time.monotonic()
-            err.print(f"{what}: {done:,}" + (f" of {total:,}" if total else ""))
+            say(f"{what}: {done:,}" + (f" of {total:,}" if total else ""), to=err)
 
     yield line
 
 
+class _LogHandler(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        say(record.getMessage(), to=err)
+
+
+def show_log() -> None:
+    """Print the warnings of the library, for example that kernels are being compiled."""
+    logger = logging.getLogger("treefold")
+    if not any(isinstance(handler, _LogHandler) for handler in logger.handlers):
+        logger.addHandler(_LogHandler(logging.WARNING))
+
+
 class Skipped:
-    """Collects what is left out as bad, and says so.
+    """The records that were left out because they could not be read.
 
     >>> skipped = Skipped()
     >>> skipped(ReadError("expected a tree, got ')'", source="a.txt", line=2))
-    >>> len(skipped.problems)
-    1
+    >>> skipped.files()
+    {'skipped.txt': "a.txt, line 2: expected a tree, got ')'\\n"}
     """
 
     def __init__(self) -> None:
         self.problems: list[str] = []
 
     def __call__(self, error: ReadError) -> None:
-        """Note what was left out."""
+        """Add a record by its error."""
         self.problems.append(str(error))
 
     def files(self) -> dict[str, str]:
-        """Return the list as a file of the data set; none when nothing was left out."""
+        """Return the list as a file of the data set; no file if nothing was left out."""
         return {"skipped.txt": "\n".join(self.problems) + "\n"} if self.problems else {}
 
     def report(self, shown: int = 10) -> None:
-        """Print how many were left out, and the first of them."""
+        """Print how many records were left out, and the first of them."""
         if not self.problems:
             return
-        err.print(
-            f"left out {len(self.problems):,} that could not be read; all are listed in skipped.txt:", style="yellow"
-        )
+        count = len(self.problems)
+        say(f"left out {count:,} that could not be read; all are listed in skipped.txt:", to=err, style="yellow")
         for problem in self.problems[:shown]:
-            err.print(f"  {problem}", markup=False)
-        if len(self.problems) > shown:
-            err.print(f"  … and {len(self.problems) - shown:,} more")
+            say(f"  {problem}", to=err)
+        if count > shown:
+            say(f"  … and {count - shown:,} more", to=err)

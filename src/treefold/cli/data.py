@@ -1,35 +1,35 @@
-"""`treefold data`: make the data sets of the paper, convert own files, look at what there is."""
+"""`treefold data`: generate, convert and inspect data sets."""
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
-import numpy as np
 import typer
 
-from treefold.cli.console import Skipped, out, progress
-from treefold.cli.inspection import findings, show
-from treefold.data.convert import Conversion, convert
-from treefold.data.dataset import FACTS, Dataset
-from treefold.data.generators import build
-from treefold.data.generators.listops import OPERATORS, ListOpsSettings
+from treefold.cli.console import Skipped, fitted, out, progress, say
 from treefold.data.readers import READERS
 from treefold.errors import ConfigurationError, FileError
-from treefold.files import require_replaceable
+
+if TYPE_CHECKING:
+    from treefold.data.dataset import Dataset
+
+_BAR: Final = 30
 
 app = typer.Typer(
-    help="Make, convert and inspect data sets. A data set is a directory with trees, labels, splits and how it was made.",
+    help="Make, convert and inspect data sets.\n\nA data set is a directory of trees, labels and splits.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
 
-Out = Annotated[Path, typer.Option("--out", help="The directory to make; it must not exist yet.", show_default=False)]
+Out = Annotated[Path, typer.Option("--out", help="The directory to write; it must not exist yet.", show_default=False)]
 Force = Annotated[bool, typer.Option("--force", help="Replace the directory if it exists.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="The same seed gives the same data, on every machine.")]
-SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out what cannot be read, count it and list it.")]
+SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out records that cannot be read, and list them.")]
 From = Annotated[
-    list[Path] | None, typer.Option("--from", help="Read this file of the original format instead; may be repeated.")
+    list[Path] | None,
+    typer.Option("--from", help="Read this file of the original format instead of generating; may be repeated."),
 ]
 
 
@@ -39,28 +39,35 @@ def listops(
     size: Annotated[int, typer.Option(min=1, help="How many distinct trees to generate.")] = 100_000,
     seed: Seed = 0,
     source: From = None,
-    max_depth: Annotated[int, typer.Option(min=1, help="A node at this depth is a digit.")] = 20,
-    value_probability: Annotated[float, typer.Option(min=0, max=1, help="How often a node is a digit.")] = 0.75,
+    max_depth: Annotated[int, typer.Option(min=1, help="Nodes at this depth are digits.")] = 20,
+    value_probability: Annotated[float, typer.Option(min=0, max=1, help="Probability that a node is a digit.")] = 0.75,
     min_operands: Annotated[int, typer.Option(min=1, help="Fewest operands.")] = 2,
-    max_operands: Annotated[int, typer.Option(min=1, help="Most operands, and the number of child slots.")] = 5,
-    operators: Annotated[str, typer.Option(help="Operators to use, with commas.")] = ",".join(OPERATORS),
-    max_nodes: Annotated[int | None, typer.Option(min=1, help="Draw larger trees anew.")] = None,
-    placement: Annotated[str, typer.Option(help="`left` fills the slots from the left, `random` spreads ⊥.")] = "left",
+    max_operands: Annotated[
+        int, typer.Option(min=1, help="Most operands, which is also the number of child slots.")
+    ] = 5,
+    operators: Annotated[str, typer.Option(help="Operators, separated by commas.")] = "MIN,MAX,MED,SM",
+    max_nodes: Annotated[int | None, typer.Option(min=1, help="Draw again if a tree has more nodes.")] = None,
+    placement: Annotated[
+        str, typer.Option(help="`left` fills the child slots from the left, `random` spreads the empty ones.")
+    ] = "left",
     skip_bad: SkipBad = False,
     force: Force = False,
 ) -> None:
-    """Make ListOps (Nangia & Bowman 2018): nested MIN, MAX, MED and SM of digits, and their value.
+    """Make ListOps (Nangia & Bowman 2018): nested MIN, MAX, MED and SM of digits; the class is the value.
 
-    Generated: 90 % for training, of which 9 % for validation, and 10 % for the test, as in the paper. Read with `--from`: all
-    of it is the test set. The value of every subtree is kept as a node label.
+    Splits of generated data: 82 % train, 8 % validation, 10 % test. Files read with `--from` are all test data. The value
+    of every subtree is written as a node label.
 
     Example: `treefold data listops --out data/listops --size 20000`
     """
+    from treefold.data.generators import load_listops, make_listops
+    from treefold.data.generators.listops import ListOpsSettings
+
     _check_out(out_folder, force, source or [])
     skipped = Skipped()
     if source:
         with progress("reading"):
-            data = build.read_listops(
+            data = load_listops(
                 source,
                 placement=placement,  # type: ignore[arg-type]
                 seed=seed,
@@ -76,8 +83,8 @@ def listops(
             max_nodes=max_nodes,
             placement=placement,  # type: ignore[arg-type]
         )
-        with progress("ListOps trees", size) as told:
-            data = build.make_listops(size, seed, settings, told)
+        with progress("ListOps trees", size) as report:
+            data = make_listops(size, seed, settings, report)
     _save(data, out_folder, force, skipped)
 
 
@@ -85,78 +92,60 @@ def listops(
 def lrt(
     out_folder: Out,
     draws: Annotated[
-        int, typer.Option("--draws", "--size", min=1, help="Accepted draws; half are distinct.")
+        int,
+        typer.Option(
+            "--draws", "--size", min=1, help="Number of accepted draws; about half of the pairs are distinct."
+        ),
     ] = 500_000,
     seed: Seed = 0,
     source: From = None,
     test_share: Annotated[
-        float, typer.Option(min=0, max=0.9, help="Share of each bin for the test, with --from.")
+        float, typer.Option(min=0, max=0.9, help="With --from: the share of each bin that is test data.")
     ] = 0.15,
     skip_bad: SkipBad = False,
     force: Force = False,
 ) -> None:
-    """Make LRT (Bowman et al. 2015): how are two sentences of propositional logic related?
+    """Make LRT (Bowman et al. 2015): the logical relation between two propositional formulas.
 
-    Pairs are binned by the larger number of operators, 0 to 12. Of each bin, 15 % are the test set and 10 % of the rest
-    validation; what remains trains, up to 4 operators. With `--from`, the original files `train0` … `train12` are read and
-    split in the same way.
+    Pairs are binned by the larger number of operators, 0 to 12. In each bin, 15 % are test data and 10 % of the rest
+    validation data; of the remaining pairs, those with at most 4 operators are training data. `--from` reads the original
+    files `train0` … `train12` and splits them in the same way.
 
     Example: `treefold data lrt --out data/lrt --from train0 --from train1`
     """
+    from treefold.data.generators import load_lrt, make_lrt
+
     _check_out(out_folder, force, source or [])
     skipped = Skipped()
     if source:
         with progress("reading"):
-            data = build.read_lrt(source, seed=seed, test_share=test_share, on_bad=skipped if skip_bad else None)
+            data = load_lrt(source, seed=seed, test_share=test_share, on_bad=skipped if skip_bad else None)
     else:
-        with progress("LRT draws", draws) as told:
-            data = build.make_lrt(draws, seed, told)
+        with progress("LRT draws", draws) as report:
+            data = make_lrt(draws, seed, report)
     _save(data, out_folder, force, skipped)
 
 
-@app.command()
-def glycans(
-    out_folder: Out,
-    path: Annotated[Path | None, typer.Option(help="The table, or the folder of glycowork, if not installed.")] = None,
-    rank: Annotated[
-        str, typer.Option(help="Species, Genus, Family, Order, Class, Phylum, Kingdom or Domain.")
-    ] = "Kingdom",
-    linkage: Annotated[str, typer.Option(help="Where linkages go: `label`, `node` or `drop`.")] = "label",
-    seed: Seed = 0,
-    force: Force = False,
-) -> None:
-    """Load the glycans of the package glycowork with the organism they come from, split by publication.
+_ANY_OPTIONS: Final = {"ignore_unknown_options": True, "allow_extra_args": True}
 
-    Needs `pip install --no-deps glycowork`. Glycans of several organisms, or of none that is known, are left out.
-    """
-    _check_out(out_folder, force)
-    skipped = Skipped()
-    data = build.make_glycans(
-        None if path is None else str(path),
-        rank=rank,  # type: ignore[arg-type]
-        linkage=linkage,  # type: ignore[arg-type]
-        seed=seed,
-        on_bad=skipped,
+
+@app.command(hidden=True, context_settings=_ANY_OPTIONS)
+def glycans() -> None:
+    """Moved to examples/glycans.py."""
+    raise _moved("glycans")
+
+
+@app.command(hidden=True, context_settings=_ANY_OPTIONS)
+def metamath() -> None:
+    """Moved to examples/metamath.py."""
+    raise _moved("metamath")
+
+
+def _moved(name: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"`treefold data {name}` is now an example program of the repository; "
+        f"run `python examples/{name}.py [FILE] --out DIR`, which has the same options (FILE for --path)."
     )
-    _save(data, out_folder, force, skipped)
-
-
-@app.command()
-def metamath(
-    out_folder: Out,
-    path: Annotated[Path | None, typer.Option(help="The file set.mm, if not where Debian puts it.")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Stop after so many statements.")] = None,
-    seed: Seed = 0,
-    force: Force = False,
-) -> None:
-    """Load the statements of Metamath's set.mm; the task: were two arguments swapped?
-
-    Needs the Debian package metamath-databases, or a `--path`. Split by contiguous blocks.
-    """
-    _check_out(out_folder, force)
-    with progress("statements", limit) as told:
-        data = build.make_metamath(None if path is None else str(path), seed=seed, limit=limit, progress=told)
-    _save(data, out_folder, force, Skipped())
 
 
 @app.command(name="convert")
@@ -164,34 +153,35 @@ def convert_command(
     inputs: Annotated[list[Path], typer.Argument(help="Files, or folders with files.", show_default=False)],
     out_folder: Out,
     form: Annotated[
-        str | None, typer.Option("--format", help=f"One of {', '.join(READERS)}; else by the suffix of each file.")
+        str | None,
+        typer.Option("--format", help=f"One of {', '.join(READERS)}; by default, the suffix of each file decides."),
     ] = None,
     labels: Annotated[
-        str, typer.Option(help="Classes from the `record` (column, key), the `folder`, or `none`.")
+        str, typer.Option(help="Take classes from the `record` (a column or key) or the `folder`; or `none`.")
     ] = "record",
-    label_file: Annotated[Path | None, typer.Option(help="Instead: a file with one label a line.")] = None,
+    label_file: Annotated[Path | None, typer.Option(help="Take classes from this file instead, one a line.")] = None,
     option: Annotated[
         list[str] | None,
         typer.Option(help="An option of the format, `text=true` or `label_column=y`; may be repeated."),
     ] = None,
-    max_arity: Annotated[
-        int | None, typer.Option(min=1, help="The greatest number of children that a node may have.")
-    ] = None,
+    max_arity: Annotated[int | None, typer.Option(min=1, help="The largest number of children of a node.")] = None,
     wide: Annotated[
-        str, typer.Option(help="Beyond it: `error`, `binarise` (left child, right sibling) or `group`.")
+        str, typer.Option(help="Nodes with more children: `error`, `binarise` (left child, right sibling) or `group`.")
     ] = "error",
-    split: Annotated[str, typer.Option(help="Shares of train, validation and test.")] = "0.8,0.1,0.1",
+    split: Annotated[str, typer.Option(help="Shares of train, validation and test data.")] = "0.8,0.1,0.1",
     seed: Seed = 0,
     skip_bad: SkipBad = False,
     force: Force = False,
 ) -> None:
     """Convert your own files to a data set.
 
-    Formats: s-expressions and Penn brackets, JSON documents, JSONL and CSV, TSV or Parquet with a tree column (`tree`, or
-    `left` and `right`, and `label`), XML and HTML, Python and other source code, CoNLL-U. Equal trees go to the same split.
+    Formats: s-expressions and Penn brackets; JSON documents; JSONL, CSV, TSV and Parquet with the columns `tree` (or `left`
+    and `right`) and `label`; XML and HTML; Python and other source code; CoNLL-U. Equal trees go to the same split.
 
     Example: `treefold data convert reviews/ --format html --labels folder --max-arity 8 --wide group --out data/reviews`
     """
+    from treefold.data.convert import Conversion, convert
+
     _check_out(out_folder, force, [*inputs, *([label_file] if label_file else [])])
     skipped = Skipped()
     conversion = Conversion(
@@ -204,28 +194,36 @@ def convert_command(
         fractions=_fractions(split),
         seed=seed,
     )
-    with progress("records") as told:
-        data = convert(inputs, conversion, on_bad=skipped if skip_bad else None, progress=told)
+    with progress("records") as report:
+        data = convert(inputs, conversion, on_bad=skipped if skip_bad else None, progress=report)
     _save(data, out_folder, force, skipped)
 
 
 @app.command()
 def inspect(
     folder: Annotated[Path, typer.Argument(help="A data set.", show_default=False)],
-    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
-    verify: Annotated[bool, typer.Option("--verify", help="Read all data and check them first.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="First read and check all data.")] = False,
 ) -> None:
-    """Show sizes, depths, arities, label balance, duplicates between splits, and three trees of a data set."""
-    data = Dataset.open(folder, verify=verify or None)
-    found = findings(data)
+    """Show sizes, depths, arities, class balance, duplicates between splits, and three trees of a data set.
+
+    Example: `treefold data inspect data/listops`
+    """
+    from treefold.data.dataset import Dataset
+    from treefold.data.inspection import inspect as facts_of
+
+    facts = facts_of(Dataset.open(folder, verify=verify or None))
     if as_json:
-        typer.echo(json.dumps(found, indent=1))
+        typer.echo(json.dumps(facts, indent=1))
     else:
-        show(found, str(folder))
+        _show(facts, str(folder))
 
 
 def _check_out(folder: Path, force: bool, inputs: Sequence[Path] = ()) -> None:
-    # Minutes of work must not end with "exists already", nor with the loss of what they began with.
+    """Refuse before minutes of work a folder that exists, or that holds the inputs."""
+    from treefold.data.dataset import FACTS
+    from treefold.files import require_replaceable
+
     require_replaceable(folder, force=force, sign=FACTS)
     for each in inputs:
         if each.resolve().is_relative_to(folder.resolve()):
@@ -234,17 +232,15 @@ def _check_out(folder: Path, force: bool, inputs: Sequence[Path] = ()) -> None:
             )
 
 
-def _save(data: Dataset, folder: Path, force: bool, skipped: Skipped) -> None:
+def _save(data: "Dataset", folder: Path, force: bool, skipped: Skipped) -> None:
     data.save(folder, force=force, texts=skipped.files())
     skipped.report()
     parts = ", ".join(f"{len(part):,} {name}" for name, part in data.splits.items())
-    unused = len(data) - sum(len(np.unique(part)) for part in data.splits.values())
+    unused = len(data) - sum(len(set(part.tolist())) for part in data.splits.values())
     parts += f", {unused:,} in no split" if unused else ""
     kind = "pairs" if data.pairs else "trees"
-    out.print(
-        f"{folder}: {len(data):,} {kind}, {data.forest.node_count:,} nodes, {len(data.classes)} classes ({parts})"
-    )
-    out.print(f"look at it: treefold data inspect {folder}")
+    say(f"{folder}: {len(data):,} {kind}, {data.forest.node_count:,} nodes, {len(data.classes)} classes ({parts})")
+    say(f"look at it: treefold data inspect {folder}")
 
 
 def _key_value(item: str) -> tuple[str, str]:
@@ -260,3 +256,49 @@ def _fractions(text: str) -> tuple[float, float, float]:
     except ValueError:
         raise ConfigurationError(f"--split expects three shares such as 0.8,0.1,0.1, got {text!r}.") from None
     return train, validation, test
+
+
+def _show(facts: dict[str, Any], name: str) -> None:
+    """Print the statistics of a data set in 80 columns."""
+    from treefold.data.inspection import DRAWN_NODES
+    from treefold.trees.tree import Tree
+
+    say(name, style="bold")
+    made = ", ".join(f"{key} {value}" for key, value in facts["made"].items() if key != "settings")
+    rows = {
+        "pairs" if facts["pairs"] else "trees": f"{facts['examples']:,}",
+        "nodes": f"{facts['nodes']:,}, {facts['mean_size']:.1f} a tree",
+        "depth": f"{facts['mean_depth']:.2f} on average, greatest {facts['depth']}",
+        "arity": f"greatest {facts['arity']}",
+        "labels": f"{facts['labels']:,}: {', '.join(facts['most_frequent_labels'])}",
+        "splits": ", ".join(f"{split} {count:,}" for split, count in facts["splits"].items()) or "none",
+        "made by": made,
+    }
+    for row, value in rows.items():
+        say(f"  {row:<8} {fitted(value, 68)}")
+    _bars("nodes of a tree", facts["sizes"])
+    _bars("depth of a tree", facts["depths"])
+    _bars("children of a node", facts["arities"])
+    _bars("class", facts["classes"]["all"])
+    say("\nequal examples", style="bold")
+    for place, count in facts["duplicates"].items():
+        out.print(f"  {place:<24} {count:,}", end="")
+        say("  ← the test is not independent" if count and place != "within all" else "", style="yellow")
+    for text in facts["drawn"]:
+        say()
+        for line in Tree.parse(text).draw(max_nodes=DRAWN_NODES, max_depth=8).split("\n"):
+            say("  " + fitted(line, 76))
+
+
+def _bars(title: str, counts: dict[str, int]) -> None:
+    if not counts:
+        return
+    say(f"\n{title}", style="bold")
+    shown = dict(Counter(counts).most_common(20)) if len(counts) > 20 else counts
+    most, total = max(counts.values()), sum(counts.values())
+    width = min(24, max(len(name) for name in shown))
+    for name, count in shown.items():
+        bar = "█" * max(round(_BAR * count / most), 1 if count else 0)
+        say(f"  {fitted(name, width):<{width}} {count:>10,} {count / total:>6.1%} {bar}")
+    if len(shown) < len(counts):
+        say(f"  … and {len(counts) - len(shown):,} more")

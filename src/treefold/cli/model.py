@@ -1,117 +1,138 @@
-"""What is done with a trained model: evaluate, predict, embed, describe, compress."""
+"""Commands that use a trained model: evaluate, predict, embed, describe, compress."""
 
 import io
 import json
 import os
+import sys
+import textwrap
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
-import numpy as np
-import numpy.typing as npt
-import torch
 import typer
 
-from treefold.analysis.baselines import MOST_EXAMPLES
-from treefold.analysis.baselines import baselines as measure_baselines
-from treefold.analysis.evaluation import evaluate as measure
-from treefold.analysis.evaluation import split_of
-from treefold.analysis.explaining import beliefs, occlusion
-from treefold.cli import prediction
-from treefold.cli.console import err, progress
-from treefold.cli.showing import (
-    cells_of,
-    description,
-    say,
-    show_description,
-    show_evaluation,
-    show_explanation,
-)
-from treefold.data.dataset import Dataset
-from treefold.data.readers import READERS, Record
-from treefold.errors import ConfigurationError, FileError, ReadError, require_choice
-from treefold.files import atomic_file, atomic_folder, require_replaceable
-from treefold.nn.aggregators import AGGREGATORS, Aggregator
-from treefold.nn.compress import compress as compress_model
-from treefold.training.saving import CONFIG, SavedModel, load_model
+from treefold.cli.console import WIDTH, Plugins, err, fitted, progress, say
+from treefold.data.readers import READERS, format_of
+from treefold.data.readers.stream import OnBad, Record, placed
+from treefold.data.readers.tabular import Columns
+from treefold.errors import ConfigurationError, FileError, ParseError, ReadError, TreefoldError, require_choice
 from treefold.trees.tree import Tree
 
-Run = Annotated[Path, typer.Argument(help="The directory of a run or of a saved model.", show_default=False)]
+if TYPE_CHECKING:
+    from treefold.analysis.evaluation import Evaluation
+    from treefold.analysis.explaining import Belief, Occlusion
+    from treefold.analysis.prediction import Trees, Unknown
+    from treefold.training import Task
+
+Run = Annotated[Path, typer.Argument(help="The directory of a run or saved model.", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace what exists under the name.")]
-SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out what cannot be answered, and say so.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace a file or directory of this name.")]
+SkipBad = Annotated[
+    bool, typer.Option("--skip-bad", help="Leave out records that the model cannot answer, and print them.")
+]
 Format = Annotated[
     str | None,
-    typer.Option("--format", help=f"One of {', '.join(READERS)}; else by the suffix, or by the first character."),
+    typer.Option(
+        "--format", help=f"One of {', '.join(READERS)}; by default, the suffix or the first character decides."
+    ),
 ]
-Unknown = Annotated[
-    str, typer.Option(help="Labels that the model does not know: an `error`, or their subtrees are `absent` (⊥).")
+UnknownLabels = Annotated[
+    str,
+    typer.Option("--unknown", help="Labels unknown to the model: an `error`, or their subtrees are `absent`."),
 ]
-_MOST_ENTRIES: Final = 100_000_000  # of a dense tensor: 400 MB
+_BAR: Final = 30
+_DRAWN_NODES: Final = 60
 _SHOWN_ERRORS: Final = 16
+_SCORES: Final = {"accuracy": "accuracy", "macro_f1": "macro-F1", "r2": "R²", "mae": "MAE", "rmse": "RMSE"}
 
 
 def evaluate(
     run: Run,
-    data: Annotated[Path, typer.Argument(help="A data set, as `treefold data` makes it.", show_default=False)],
+    data: Annotated[Path, typer.Argument(help="A data set, made by `treefold data`.", show_default=False)],
     split: Annotated[
-        str | None, typer.Option(help="`train`, `validation`, `test` or `all`; else test where there is one, or all.")
+        str | None,
+        typer.Option(help="`train`, `validation`, `test` or `all`; by default `test` if it exists, otherwise `all`."),
     ] = None,
     as_json: Json = False,
-    baselines: Annotated[bool, typer.Option("--baselines", help="Also measure what simple models reach.")] = False,
+    baselines: Annotated[bool, typer.Option("--baselines", help="Also evaluate simple models.")] = False,
+    plugins: Plugins = None,
 ) -> None:
-    """Measure a model on a data set: accuracy, macro-F1, confusion, and accuracy by depth, size and arity of the trees.
+    """Evaluate a model on a data set: accuracy, macro-F1, confusion matrix, groups by tree shape.
 
-    Of models of numbers, R², MAE and RMSE. Classes and labels are matched by name, so that another data set will do.
+    For regression: R², MAE and RMSE. Classes and labels are matched by name, so the data set may differ from that of the
+    training.
 
     Example: `treefold evaluate runs/hosvd data/listops --split validation`
     """
+    from treefold.analysis.baselines import MOST_EXAMPLES
+    from treefold.analysis.baselines import baselines as evaluate_baselines
+    from treefold.analysis.evaluation import evaluate as evaluate_model
+    from treefold.analysis.evaluation import split_of
+    from treefold.data.dataset import Dataset
+    from treefold.training.saving import load_model
+
     saved, examples = load_model(run), Dataset.open(data)
-    if baselines and saved.settings.task not in ("tree", "pair"):
+    if baselines and (saved.task.per_node or not saved.task.has_classes):
         raise ConfigurationError(
             f"--baselines expects a model that classifies trees or pairs, got one of task {saved.settings.task!r}; leave it out."
         )
     name, numbers = split_of(examples, split)
-    with progress("evaluated", len(numbers)) as told:
-        found = measure(saved, examples, name, progress=told)
-    reached, trained_on = None, 0
+    with progress("evaluated", len(numbers)) as report:
+        found = evaluate_model(saved, examples, name, progress=report)
+    extra: dict[str, Any] = {}
     if baselines:
         with progress("baselines"):
-            reached = measure_baselines(examples, test_split=name)
-        trained_on = min(int((examples.targets[examples.splits["train"]] >= 0).sum()), MOST_EXAMPLES)
+            extra["baselines"] = evaluate_baselines(examples, test_split=name)
+        labelled = int((examples.targets[examples.splits["train"]] >= 0).sum())
+        extra["baselines_trained_on"] = min(labelled, MOST_EXAMPLES)
     if as_json:
-        extra = {} if reached is None else {"baselines": reached, "baselines_trained_on": trained_on}
         typer.echo(json.dumps({**found.to_json(), **extra}))
-    else:
-        show_evaluation(found, reached, trained_on)
+        return
+    _show_scores(found, saved.task)
+    if baselines:
+        count = extra["baselines_trained_on"]
+        say(f"\naccuracy of baselines, trained on {count:,} examples" + (" of more" if labelled > count else ""))
+        for name, score in extra["baselines"].items():
+            say(f"  {name:<26} {score:.4f}")
+    if found.confusion:
+        _show_confusion(found)
+    _show_groups(found, saved.task)
 
 
 def predict(
     run: Run,
     file: Annotated[
-        Path | None, typer.Argument(help="A file of trees; `-` or nothing: standard input.", show_default=False)
+        Path | None,
+        typer.Argument(help="A file of trees; standard input if it is `-` or missing.", show_default=False),
     ] = None,
     form: Format = None,
-    unknown: Unknown = "error",
+    unknown: UnknownLabels = "error",
     skip_bad: SkipBad = False,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Show the belief at every node, and the subtrees that matter most.")
+        bool, typer.Option("--explain", help="Show the prediction at each node, and the subtrees that matter most.")
     ] = False,
-    top: Annotated[int, typer.Option(min=1, help="How many subtrees to explain by.")] = 5,
+    top: Annotated[int, typer.Option(min=1, help="With --explain: how many subtrees to show.")] = 5,
     as_json: Annotated[bool, typer.Option("--json", help="Print explanations as JSON lines too.")] = False,
+    plugins: Plugins = None,
 ) -> None:
-    """Predict for trees: an s-expression a line, or JSON lines with `tree`, or `left` and `right`, or any other format.
+    """Predict the classes or numbers of trees from a file or from standard input.
 
-    Writes a JSON object a line with `prediction` and `probabilities`; of models of nodes, lists in post-order. Answers appear
-    as lines come in. A line that cannot be answered ends the work, with its number, unless `--skip-bad`.
+    Input: one s-expression a line, JSON lines with `tree` or with `left` and `right`, or another format. Output: one JSON
+    object a line with `prediction` and `probabilities`; for models of nodes, lists in post-order. Answers appear as lines
+    arrive. The first bad line ends the command with its line number, unless `--skip-bad`.
 
     Example: `echo "(MAX 2 (MIN 3 4))" | treefold predict runs/hosvd --explain`
     """
+    from treefold.analysis.explaining import beliefs, occlusion
+    from treefold.analysis.prediction import answered, answers, require_task_fits
+    from treefold.training.saving import load_model
+
     saved = load_model(run)
     policy = _policy(unknown)
-    on_bad = _LeftOut() if skip_bad else None
+    on_bad = _PrintBad() if skip_bad else None
 
-    def explained(examples: list[prediction.Trees]) -> list[tuple[prediction.Trees, Any, Any]]:
-        prediction.check_count(saved, examples)
+    def explained(examples: "list[Trees]") -> list[tuple[Any, ...]]:
+        require_task_fits(saved, examples)
         subjects: list[Any] = [trees if len(trees) > 1 else trees[0] for trees in examples]
         return [
             (trees, beliefs(saved, subject), occlusion(saved, subject, top))
@@ -119,35 +140,38 @@ def predict(
         ]
 
     count = 0
-    for window in prediction.windows(file, form, on_bad):
+    for window in _windows(file, form, on_bad):
         if explain:
-            # One by one: explanations are slow, and each is shown as soon as it is there.
-            for record in window:
-                for _, found in prediction.answered(saved, [record], explained, policy, on_bad):
-                    _write_explanation(record.trees, *found, as_json=as_json)
+            for record in window:  # one at a time: explanations are slow, and each is shown when it is ready
+                for _, (trees, believed, occluded) in answered(saved, [record], explained, policy, on_bad):
+                    if as_json:
+                        typer.echo(json.dumps({**_as_text(record.trees), **_explanation(believed, occluded)}))
+                    else:
+                        _show_explanation(trees, believed, occluded)
                     count += 1
             continue
-        for record, answer in prediction.answered(
-            saved, window, lambda examples: prediction.answers(saved, examples), policy, on_bad
-        ):
+        for record, answer in answered(saved, window, lambda examples: answers(saved, examples), policy, on_bad):
             typer.echo(json.dumps({**_as_text(record.trees), **answer}))
             count += 1
     if not count:
-        err.print("no trees came in; nothing was predicted.")
+        say("no trees came in; nothing was predicted.", to=err)
     if on_bad is not None and on_bad.count:
-        err.print(f"left out {on_bad.count:,}, answered {count:,}", style="yellow")
+        say(f"left out {on_bad.count:,}, answered {count:,}", to=err, style="yellow")
 
 
 def embed(
     run: Run,
     file: Annotated[Path, typer.Argument(help="A file of trees, or a data set.", show_default=False)],
-    out_file: Annotated[Path, typer.Option("--out", help="A .npy or .csv file to write.", show_default=False)],
+    out_file: Annotated[Path, typer.Option("--out", help="The .npy or .csv file to write.", show_default=False)],
     form: Format = None,
-    unknown: Unknown = "error",
+    unknown: UnknownLabels = "error",
     skip_bad: SkipBad = False,
     force: Force = False,
+    plugins: Plugins = None,
 ) -> None:
-    """Write the states of the roots of trees, a row for each tree; of pairs, the left one's and then the right one's.
+    """Write the root states of trees to a .npy or .csv file.
+
+    One row for each tree; for pairs, the left tree and then the right tree.
 
     Example: `treefold embed runs/hosvd formulas.txt --out states.npy`
     """
@@ -157,23 +181,28 @@ def embed(
         raise FileError(
             f"{out_file}: expected a name that is free, got one that exists; choose another, or use --force to replace it."
         )
+    import numpy as np
+
+    from treefold.analysis.prediction import answered, root_states
+    from treefold.data.dataset import FACTS, Dataset
+    from treefold.files import atomic_file
+    from treefold.training.saving import load_model
+
     saved = load_model(run)
     policy = _policy(unknown)
-    on_bad = _LeftOut() if skip_bad else None
-    if (file / "dataset.json").is_file():
+    on_bad = _PrintBad() if skip_bad else None
+    if (file / FACTS).is_file():
         records = (Record((tree,), None, f"{file}, tree {n}", None) for n, tree in enumerate(Dataset.open(file).forest))
-        windows = prediction.gathered(records)
+        windows = _gathered(records)
     else:
-        windows = prediction.windows(file, form, on_bad)
-    states: list[npt.NDArray[np.float32]] = []
-    with progress("trees") as told:
+        windows = _windows(file, form, on_bad)
+    states = [np.zeros((0, saved.model.encoder.out_size), np.float32)]
+    with progress("trees") as report:
         for window in windows:
-            found = prediction.answered(
-                saved, window, lambda examples: prediction.root_states(saved, examples), policy, on_bad
-            )
+            found = answered(saved, window, lambda examples: root_states(saved, examples), policy, on_bad)
             states += [rows for _, rows in found]
-            told(len(states))
-    table = np.concatenate([np.zeros((0, saved.model.encoder.out_size), np.float32), *states])
+            report(len(states) - 1)
+    table = np.concatenate(states)
     buffer = io.BytesIO()
     if out_file.suffix == ".npy":
         np.save(buffer, table)
@@ -185,49 +214,67 @@ def embed(
     say(f"{out_file}: {len(table):,} states of size {table.shape[1]}{left_out}")
 
 
-def describe(run: Run, as_json: Json = False) -> None:
-    """Show a model: its parts with parameters and multiply-adds a node, labels, classes, and how training went.
+def describe(run: Run, as_json: Json = False, plugins: Plugins = None) -> None:
+    """Show the parts of a model, their parameters and costs, and how training went.
+
+    Costs are multiply-adds for each node.
 
     Example: `treefold describe runs/hosvd`
     """
-    facts = description(load_model(run), run)
+    from treefold.analysis.description import describe as describe_model
+    from treefold.training.saving import load_model
+
+    facts = describe_model(load_model(run), run)
     if as_json:
         typer.echo(json.dumps(facts))
     else:
-        show_description(facts, str(run))
+        _show_description(facts, str(run))
 
 
 def compress(
     run: Run,
-    out_folder: Annotated[Path, typer.Option("--out", help="The directory to make.", show_default=False)],
-    aggregator: Annotated[str, typer.Option(help=f"The new form: {', '.join(AGGREGATORS)}.")] = "tucker",
+    out_folder: Annotated[Path, typer.Option("--out", help="The directory to write.", show_default=False)],
+    aggregator: Annotated[
+        str, typer.Option(help="The new form, such as `tucker` or `canonical`; an unknown name lists all forms.")
+    ] = "tucker",
     rank: Annotated[int | None, typer.Option(min=1, help="The rank of the new form.")] = None,
-    data: Annotated[Path | None, typer.Option(help="A data set on which to compare the two.")] = None,
+    data: Annotated[Path | None, typer.Option(help="A data set on which to compare both models.")] = None,
     force: Force = False,
+    plugins: Plugins = None,
 ) -> None:
-    """Decompose the tensors of a trained model into another form, with fewer parameters at a small rank.
+    """Decompose the tensors of a trained model into a form with fewer parameters.
+
+    The smaller the rank, the fewer the parameters, and the larger the error.
 
     Example: `treefold compress runs/full --aggregator tucker --rank 3 --out runs/full-tucker --data data/listops`
     """
+    from treefold.analysis.description import relative_errors, require_dense_fits
+    from treefold.analysis.evaluation import evaluate as evaluate_model
+    from treefold.data.dataset import Dataset
+    from treefold.files import atomic_folder, require_replaceable
+    from treefold.nn.aggregators import AGGREGATORS
+    from treefold.nn.compress import compress as compress_model
+    from treefold.training.saving import CONFIG, SavedModel, load_model
+
     require_replaceable(out_folder, force=force, sign=CONFIG)
     require_choice("compress", "aggregator", aggregator, AGGREGATORS)
     if rank is not None and not AGGREGATORS[aggregator].has_rank:
         raise ConfigurationError(f"{aggregator!r} expects no rank, got --rank {rank}; leave it out.")
     saved = load_model(run)
     examples = None if data is None else Dataset.open(data)
-    _check_entries(saved)
+    require_dense_fits(saved)
     with progress("decomposing"):
         model = compress_model(saved.model, aggregator, rank=rank)
     changed = saved.settings.model.model_copy(update={"aggregator": aggregator, "rank": rank})
     settings = saved.settings.model_copy(update={"model": changed})
     small = SavedModel(model, settings, saved.labels, saved.classes, saved.outputs)
-    errors = _relative_errors(saved, small)
+    errors = relative_errors(saved, small)
     counts = [sum(parameter.numel() for parameter in each.model.parameters()) for each in (saved, small)]
     facts = {"from": run.name, "aggregator": aggregator, "rank": rank, "parameters": counts, "relative_errors": errors}
     with atomic_folder(out_folder, force=force, sign=CONFIG) as folder:
         small.save(folder)
         (folder / "compression.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
-        load_model(folder)  # what cannot be opened again is not kept
+        load_model(folder)  # keep only a model that can be loaded again
     say(f"{out_folder}: {counts[0]:,} parameters before, {counts[1]:,} after")
     say("relative error of each tensor")
     for name, error in sorted(errors.items(), key=lambda item: -item[1])[:_SHOWN_ERRORS]:
@@ -235,25 +282,24 @@ def compress(
     if len(errors) > _SHOWN_ERRORS:
         say(f"  … and {len(errors) - _SHOWN_ERRORS:,} smaller ones")
     if examples is not None:
-        before, after = (measure(each, examples) for each in (saved, small))
-        kind = "R²" if before.task == "regression" else "accuracy"
-        say(f"{kind} on {before.split}: {before.score:.4f} before, {after.score:.4f} after")
+        before, after = (evaluate_model(each, examples) for each in (saved, small))
+        say(f"{saved.task.score_name} on {before.split}: {before.score:.4f} before, {after.score:.4f} after")
 
 
-class _LeftOut:
-    """Says at once what is left out, and counts it."""
+class _PrintBad:
+    """Prints each record that is left out, and counts them."""
 
     def __init__(self) -> None:
         self.count = 0
 
     def __call__(self, problem: ReadError) -> None:
         self.count += 1
-        err.print(f"left out: {problem}", markup=False, emoji=False, style="yellow")
+        say(f"left out: {problem}", to=err, style="yellow")
 
 
-def _policy(unknown: str) -> prediction.Unknown:
+def _policy(unknown: str) -> "Unknown":
     require_choice("--unknown", "the policy", unknown, ["error", "absent"])
-    return "absent" if unknown == "absent" else "error"
+    return cast("Unknown", unknown)
 
 
 def _as_text(trees: tuple[Tree, ...]) -> dict[str, str]:
@@ -261,39 +307,238 @@ def _as_text(trees: tuple[Tree, ...]) -> dict[str, str]:
     return {name: str(tree) for name, tree in zip(names, trees, strict=True)}
 
 
-def _write_explanation(
-    given: tuple[Tree, ...], trees: tuple[Tree, ...], believed: Any, occluded: Any, *, as_json: bool
-) -> None:
-    if not as_json:
-        show_explanation(trees, believed, occluded)
-        return
+def _explanation(believed: "list[Belief]", occluded: "Occlusion") -> dict[str, Any]:
     facts = occluded.to_json()
     answer = {"prediction": facts.pop("answer"), "probability": facts.pop("probability")}
     nodes = [{"label": b.label, "prediction": b.answer, "probability": b.probability} for b in believed]
-    typer.echo(json.dumps({**_as_text(given), **answer, "beliefs": nodes, "occlusion": facts}))
+    return {**answer, "beliefs": nodes, "occlusion": facts}
 
 
-def _check_entries(saved: SavedModel) -> None:
-    for nodes, cell in cells_of(saved.model.encoder):
-        for name, module in cell.named_children():
-            if isinstance(module, Aggregator):
-                entries = (module.state_size + 1) ** module.arity * ((module.label_size or 0) + 1) * module.out_size
-                if entries > _MOST_ENTRIES:
-                    raise ConfigurationError(
-                        f"compress expects tensors of at most {_MOST_ENTRIES:,} entries, got {entries:,} in {name} of {nodes} "
-                        f"(arity={module.arity}, state_size={module.state_size}); train the small form instead."
-                    )
+# Reading: records come in windows, whose trees the model answers together.
+
+_STANDARD_INPUT: Final = "standard input"
+_WINDOW: Final = 256  # records
+_WINDOW_NODES: Final = 50_000
+_CHUNK: Final = 1 << 16
+_COLUMNS: Final = Columns("tree", "left", "right", "label")
 
 
-def _relative_errors(saved: SavedModel, small: SavedModel) -> dict[str, float]:
-    """Return the distance of each new tensor from the old one, over the old one's norm."""
-    errors: dict[str, float] = {}
-    for (nodes, cell), (_, other) in zip(cells_of(saved.model.encoder), cells_of(small.model.encoder), strict=True):
-        for name, module in cell.named_children():
-            made = other.get_submodule(name)
-            if isinstance(module, Aggregator) and isinstance(made, Aggregator):
-                with torch.no_grad():
-                    tensor = module.to_dense()
-                    distance = (made.to_dense() - tensor).norm() / tensor.norm().clamp_min(1e-30)
-                errors[f"{nodes}, {name}"] = float(distance)
-    return errors
+def _windows(source: Path | None, form: str | None, on_bad: OnBad | None) -> Iterator[list[Record]]:
+    """Read records: large windows from a file; from standard input or a pipe, the records that have arrived."""
+    if source is None or str(source) == "-":
+        return _gathered(_arriving(form, on_bad))
+    form = form or format_of(source)
+    require_choice("--format", "the format", form, READERS)
+    return _gathered(_of_file(source, form, on_bad))
+
+
+def _gathered(items: Iterable[Record | None]) -> Iterator[list[Record]]:
+    """Gather records into windows; None closes the current window, and so does an error, before it is raised."""
+    window: list[Record] = []
+    nodes = 0
+    try:
+        for item in items:
+            if item is not None:
+                window.append(item)
+                nodes += sum(tree.size for tree in item.trees)
+            if window and (item is None or len(window) >= _WINDOW or nodes >= _WINDOW_NODES):
+                yield window
+                window, nodes = [], 0
+    except TreefoldError:
+        if window:
+            yield window
+        raise
+    if window:
+        yield window
+
+
+def _of_file(source: Path, form: str, on_bad: OnBad | None) -> Iterator[Record | None]:
+    is_pipe = source.exists() and not source.is_file()  # the next record may take long to arrive
+    for record in READERS[form](source, on_bad=on_bad):
+        yield record
+        if is_pipe:
+            yield None
+
+
+def _arriving(form: str | None, on_bad: OnBad | None) -> Iterator[Record | None]:
+    """Read standard input, one record a line; yield None after the lines that have arrived."""
+    if form is not None and form not in ("sexpr", "jsonl"):
+        raise ConfigurationError(
+            f"--format expects 'sexpr' or 'jsonl' for standard input, got {form!r}; give the name of a file."
+        )
+    number = 0
+    for lines in _arriving_lines():
+        for data in lines:
+            number += 1
+            try:
+                text = _decoded(data, number).strip()
+                if text and form is None:
+                    form = "jsonl" if text.startswith("{") else "sexpr"
+                if not text or (form == "sexpr" and text.startswith(("#", ";"))):
+                    continue
+                record = _parsed(text, form or "sexpr", number)
+            except ReadError as error:
+                if on_bad is None:
+                    raise
+                on_bad(error)
+            else:
+                yield record
+        yield None
+
+
+def _arriving_lines() -> Iterator[list[bytes]]:
+    """Yield the complete lines on standard input, as soon as some have arrived."""
+    pieces: list[bytes] = []
+    while chunk := sys.stdin.buffer.read1(_CHUNK):  # type: ignore[union-attr]
+        if b"\n" not in chunk:
+            pieces.append(chunk)
+            continue
+        first, *lines = chunk.split(b"\n")
+        yield [b"".join([*pieces, first]), *lines[:-1]]
+        pieces = [lines[-1]]
+    if any(pieces):
+        yield [b"".join(pieces)]
+
+
+def _decoded(data: bytes, number: int) -> str:
+    try:
+        return data.decode("utf-8-sig" if number == 1 else "utf-8")
+    except UnicodeDecodeError as problem:
+        raise ReadError(
+            f"expected UTF-8, got the byte 0x{data[problem.start]:02x}; convert the text",
+            source=_STANDARD_INPUT,
+            line=number,
+        ) from None
+
+
+def _parsed(text: str, form: str, number: int) -> Record:
+    if form == "sexpr":
+        try:
+            return Record((Tree.parse(text),), None, _STANDARD_INPUT, number)
+        except ParseError as problem:
+            raise placed(problem, _STANDARD_INPUT, number) from None
+    try:
+        row = json.loads(text)
+        got = type(row).__name__
+    except RecursionError:
+        row, got = None, "one nested too deeply"
+    except ValueError as problem:
+        row, got = None, str(problem)
+    if not isinstance(row, dict):
+        raise ReadError(
+            f"expected a JSON object, got {got}; write one object a line", source=_STANDARD_INPUT, line=number
+        )
+    return _COLUMNS.record(row, source=_STANDARD_INPUT, line=number)
+
+
+# Printing, in 80 columns.
+
+
+def _show_scores(found: "Evaluation", task: "Task") -> None:
+    part = "all examples" if found.split == "all" else f"the {found.split} split"
+    unlabelled = f", {found.unlabelled:,} without a label left out" if found.unlabelled else ""
+    say(f"on {part}: {found.count:,} {task.judged}s{unlabelled}")
+    for name, score in found.scores.items():
+        say(f"  {_SCORES[name]:<9} {score:.4f}")
+    say(f"  {'mean loss':<9} {found.loss:.4f}")
+
+
+def _show_groups(found: "Evaluation", task: "Task") -> None:
+    owner = "larger tree" if task.trees == 2 else "tree"
+    for shape, groups in found.groups.items():
+        say(
+            f"\n{task.group_score_name} by {'number of inner nodes' if shape == 'inner_nodes' else shape} of the {owner}"
+        )
+        width = max(len(name) for name in groups)
+        most = max(1.0, *(group.score for group in groups.values()))
+        for name, group in groups.items():
+            bar = "█" * round(_BAR * group.score / most)
+            say(f"  {name:>{width}} {group.count:>9,} {group.score:>8.4f} {bar}".rstrip())
+
+
+def _show_confusion(found: "Evaluation") -> None:
+    """Print the matrix if it fits, otherwise the most frequent mistakes."""
+    widest = max(len(f"{count:,}") for row in found.confusion for count in row)
+    column = max(widest, min(8, max(len(name) for name in found.classes))) + 1
+    lead = min(16, max(len("class"), *(len(name) for name in found.classes)))
+    if lead + 2 + column * len(found.classes) <= WIDTH:
+        say("\nconfusion: the class in rows, the answer in columns")
+        say(f"  {'class':<{lead}}" + "".join(f"{fitted(name, column - 1):>{column}}" for name in found.classes))
+        for name, row in zip(found.classes, found.confusion, strict=True):
+            say(f"  {fitted(name, lead):<{lead}}" + "".join(f"{count or '·':>{column}}" for count in row))
+        return
+    mistakes = [
+        (count, name, answer)
+        for name, row in zip(found.classes, found.confusion, strict=True)
+        for answer, count in zip(found.classes, row, strict=True)
+        if count and answer != name
+    ]
+    say(f"\nmost frequent of {sum(count for count, *_ in mistakes):,} mistakes (the whole matrix: --json)")
+    for count, name, answer in sorted(mistakes, key=lambda mistake: -mistake[0])[:10]:
+        say(f"  {count:>9,}  {fitted(name, 24)} taken for {fitted(answer, 24)}")
+
+
+def _show_description(facts: dict[str, Any], name: str) -> None:
+    """Print a model; equal parts of many cells share a line."""
+    say(name)
+    settings, classes, labels = facts["model"], facts["classes"], facts["labels"]
+    shown = ("cell", "aggregator", "state_size", "rank", "arity", "shared", "direction")
+    rows = {
+        "task": facts["task"] + (f", {len(classes)} classes: {', '.join(classes)}" if classes else ""),
+        "operators": f"{len(facts['operators'])}: {', '.join(facts['operators'])}"
+        if facts["operators"]
+        else "none; all labels share the cells",
+        "labels": f"{len(labels)} as {settings['labels']}" + (f": {', '.join(labels)}" if labels else ""),
+        "settings": ", ".join(f"{key} {settings[key]}" for key in shown if settings.get(key)),
+    }
+    for row, value in rows.items():
+        _say_wrapped(f"  {row:<10} ", value)
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for part in facts["parts"]:
+        groups.setdefault((part["kind"], part["sizes"], part["multiply_adds"]), []).append(part)
+    say(f"\n  {'parameters':>11} {'multiply-adds':>14}  part")
+    for parts in groups.values():
+        first = parts[0]
+        times = f"{len(parts)} × " if len(parts) > 1 else ""
+        say(f"  {times + format(first['parameters'], ','):>11} {first['multiply_adds']:>14,}  {first['kind']}")
+        names, nodes = (list(dict.fromkeys(part[key] for part in parts)) for key in ("name", "nodes"))
+        for text in (", ".join(names) + " of " + ", ".join(nodes), first.get("equation", first["sizes"])):
+            _say_wrapped(" " * 30, text)
+    say(f"  {facts['parameters']:>11,} {'':>14}  in all")
+    if (training := facts["training"]) is not None:
+        best = (
+            f"; best on validation {training['best_validation_score']:.4f}, after epoch {training['best_epoch']}"
+            if "best_epoch" in training
+            else ""
+        )
+        say(f"\ntrained for {training['epochs']} epochs in {training['seconds']:,.1f} s{best}")
+
+
+def _show_explanation(trees: tuple[Tree, ...], believed: "list[Belief]", occluded: "Occlusion") -> None:
+    """Print each tree with the predictions at its nodes, and the subtrees that matter most."""
+    from treefold.analysis.explaining import in_preorder
+
+    numbers = occluded.probability is None
+    answer = occluded.answer if isinstance(occluded.answer, str) else f"{occluded.answer:.6g}"
+    say(f"answer: {answer}" + ("" if numbers else f" with probability {occluded.probability:.4f}"))
+    start = 0
+    for tree in trees:
+        notes = [str(belief) for belief in believed[start : start + tree.size]]
+        start += tree.size
+        say(tree.draw(max_nodes=_DRAWN_NODES, notes=in_preorder(tree, notes)))
+    say("without this subtree, " + ("the number falls by" if numbers else "the probability of the answer falls by"))
+    for effect in occluded.effects:
+        say(f"  {effect.fall:>+8.4f}  {fitted(str(effect.subtree), 66)}")
+    if not occluded.effects:
+        say("  the root has no subtrees")
+    if occluded.tried < occluded.possible:
+        say(f"  tried: the {occluded.tried:,} subtrees nearest to the root, of {occluded.possible:,}")
+    say()
+
+
+def _say_wrapped(lead: str, text: str) -> None:
+    """Print at most three lines of text after a lead."""
+    width = WIDTH - len(lead)
+    for line in textwrap.wrap(fitted(text, 3 * width - 20), width) or [""]:
+        say(lead + line)
+        lead = " " * len(lead)

@@ -13,10 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from treefold.data.dataset import SPLITS, Dataset
-from treefold.data.generators._common import OnBad, Progress, shuffled
-from treefold.data.generators._fractions import check_fractions
-from treefold.data.readers import READERS, SUFFIXES, Record, format_of
-from treefold.data.readers.records import lines_of
+from treefold.data.generators.common import Progress, check_fractions, shuffled
+from treefold.data.readers import READERS, SUFFIXES, OnBad, Record, format_of
+from treefold.data.readers.stream import lines_of
 from treefold.errors import ConfigurationError, ReadError, TreeError, nearest, require_choice
 from treefold.trees.forest import Forest
 from treefold.trees.shaping import limit_arity

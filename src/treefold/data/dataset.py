@@ -5,7 +5,7 @@ import itertools
 import json
 import os
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, final
@@ -15,11 +15,11 @@ import numpy.typing as npt
 
 from treefold.errors import ForestFileError, ShapeError
 from treefold.files import atomic_folder
-from treefold.trees.columns import read_columns, write_columns
-from treefold.trees.forest import Forest
+from treefold.trees.batch import Ints
+from treefold.trees.forest import Forest, read_columns, write_columns
+from treefold.trees.tree import Tree
 
 # Axes:  n examples · N nodes
-Ints = npt.NDArray[np.int64]
 VERSION: Final = 1
 SPLITS: Final = ("train", "validation", "test")
 FACTS: Final = "dataset.json"
@@ -57,15 +57,37 @@ class Dataset:
                 f"a data set of {len(self.forest)} trees expects {expected} labels, one for each "
                 f"{'pair' if self.pairs else 'tree'}, got {len(self.targets)}."
             )
-        if len(self.targets) and not -1 <= self.targets.min() <= self.targets.max() < len(self.classes):
-            raise ShapeError(f"labels are numbers of {len(self.classes)} classes, got others; -1 stands for none.")
         if self.node_targets is not None and len(self.node_targets) != self.forest.node_count:
             raise ShapeError(
                 f"node labels are one for each of {self.forest.node_count} nodes, got {len(self.node_targets)}."
             )
+        for targets in (self.targets, self.node_targets):
+            if targets is not None and len(targets) and not -1 <= targets.min() <= targets.max() < len(self.classes):
+                raise ShapeError(
+                    f"expected labels from 0 to {len(self.classes) - 1}, the numbers of the classes, or -1 for no class; "
+                    f"got labels from {targets.min()} to {targets.max()}."
+                )
         for name, part in self.splits.items():
             if len(part) and not 0 <= part.min() <= part.max() < expected:
                 raise ShapeError(f"the split {name!r} has numbers outside the {expected} examples.")
+
+    @classmethod
+    def from_labels(
+        cls,
+        trees: Iterable[Tree | str],
+        labels: Sequence[str],
+        splits: Mapping[str, Ints],
+        made: Mapping[str, Any] | None = None,
+    ) -> "Dataset":
+        """Make a data set from trees and the names of their classes.
+
+        >>> Dataset.from_labels(["(f a)", "b"], ["yes", "no"], {"train": np.array([0, 1])}).targets
+        array([1, 0])
+        """
+        classes = tuple(sorted(set(labels)))
+        codes = {name: code for code, name in enumerate(classes)}
+        targets = np.array([codes[label] for label in labels], dtype=np.int64)
+        return cls(Forest(trees), targets, classes, splits, made=made or {})
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -150,7 +172,7 @@ class Dataset:
                 f"{facts.get('version')!r}; open it with the treefold that wrote it, or make it anew."
             )
         forest = Forest.open(folder / "trees.forest", verify=verify)
-        _, columns, _ = read_columns(folder / "examples.columns", kind="examples", verify=verify)
+        _, columns = read_columns(folder / "examples.columns", kind="examples", verify=verify)
         vocabulary = _read_json(folder / "vocabulary.json")
         prefix = "split "
         try:
@@ -184,6 +206,7 @@ def tree_keys(forest: Forest) -> list[bytes]:
     >>> keys[0] == keys[2] != keys[1]
     True
     """
+    forest.verify()
     table = np.stack([forest.labels, forest.parents, forest.slots, forest.widths], axis=1)
     vector = table[:, 0] < 0  # rows of equal vectors differ in number: take the number of the first equal one
     if vector.any():

@@ -1,9 +1,20 @@
-"""Estimators in the manner of scikit-learn, over sequences of trees."""
+"""Estimators for trees with the interface of scikit-learn.
+
+- base: arguments, training and prediction of all estimators
+- supervised: `TreeClassifier`, `TreePairClassifier`, `NodeClassifier`, `TreeRegressor`, `TreeEmbedder`
+- inputs, targets: checks of X and y
+- persistence: `load`, and the registry `ESTIMATORS`
+"""
 
 from treefold.estimators.base import TreeEstimator
-from treefold.estimators.embedder import TreeEmbedder
-from treefold.estimators.loading import ESTIMATORS, load
-from treefold.estimators.supervised import NodeClassifier, TreeClassifier, TreePairClassifier, TreeRegressor
+from treefold.estimators.persistence import ESTIMATORS, load
+from treefold.estimators.supervised import (
+    NodeClassifier,
+    TreeClassifier,
+    TreeEmbedder,
+    TreePairClassifier,
+    TreeRegressor,
+)
 
 __all__ = [
     "ESTIMATORS",

@@ -1,4 +1,4 @@
-"""What all estimators share: their arguments, how they are trained, and how they are asked."""
+"""The base of all estimators: their arguments, training, and prediction."""
 
 import contextlib
 import math
@@ -14,50 +14,63 @@ from sklearn.utils import check_random_state  # type: ignore[import-untyped]
 from sklearn.utils.validation import check_is_fitted  # type: ignore[import-untyped]
 
 from treefold.errors import ConfigurationError, TrainingError, require_choice, require_positive
-from treefold.estimators.files import write_estimator
-from treefold.estimators.inputs import forest_of, unknown_label, unknown_labels
-from treefold.estimators.targets import Floats, Ints, hold_out
-from treefold.estimators.unseen import tolerant
+from treefold.estimators.inputs import accept_unknown_labels, forest_of, unknown_label, unknown_labels
+from treefold.estimators.targets import hold_out
 from treefold.kernels.threads import threads
 from treefold.nn.model import TreeModel
 from treefold.training.build import build_model, facts_of, resolve
 from treefold.training.examples import Examples, outputs_of
 from treefold.training.saving import SavedModel
-from treefold.training.settings import ModelSettings, RunSettings, Task, TrainingSettings
+from treefold.training.settings import ModelSettings, RunSettings, TrainingSettings
+from treefold.training.task import Floats, task_of
 from treefold.training.trainer import Progress, Silent, Trainer
+from treefold.trees.batch import Ints
 from treefold.trees.forest import Forest
 
 # Axes:  n examples · K classes or outputs
-_MODEL = ("cell", "aggregator", "state_size", "rank", "shared", "arity", "per_label", "labels", "direction")
+_MODEL = (
+    "cell",
+    "aggregator",
+    "state_size",
+    "rank",
+    "shared",
+    "arity",
+    "per_label",
+    "labels",
+    "direction",
+    "hidden",
+    "dropout",
+)
 _TRAINING = ("optimiser", "learning_rate", "schedule", "epochs", "batch_size", "patience", "l2", "weight_decay", "clip")
-_MODEL_ARGUMENTS = (*_MODEL, "hidden", "dropout")
 _EPOCHS, _MOST_EPOCHS, _STEPS = 40, 200, 800  # few trees need more epochs for as many steps
 _RATES = {"adamw": 0.005}
 
 
 class TreeEstimator(BaseEstimator):  # type: ignore[misc]
-    """The arguments of all estimators, and what they do with them.
+    """The base of all estimators, with their arguments.
 
-    The model, chosen from the trees where None: ``cell`` ("lstm", "rnn"), ``aggregator``, ``state_size``, ``rank``, ``shared``,
-    ``arity``, ``per_label`` (a cell for each operator), ``labels`` ("onehot", "thermometer", "embedding", "numeric"),
-    ``direction`` ("up", "down", "both"), ``hidden`` layers of the head, ``dropout``: see `ModelSettings`.
+    Model: ``cell`` ("lstm", "rnn"), ``aggregator``, ``state_size``, ``rank``, ``shared``, ``arity``, ``per_label`` (a cell for
+    each operator), ``labels`` ("onehot", "thermometer", "embedding", "numeric"), ``direction`` ("up", "down", "both"),
+    ``hidden`` layers of the head, ``dropout``: see `ModelSettings`. Those that are None are chosen from the trees.
 
-    The training: ``optimiser`` ("adamw", "adadelta"), ``learning_rate`` (None: 0.005 for adamw), ``schedule`` ("cosine",
+    Training: ``optimiser`` ("adamw", "adadelta"), ``learning_rate`` (None: 0.005 for adamw), ``schedule`` ("cosine",
     "constant"), ``epochs`` (None: 40, up to 200 for few trees), ``batch_size``, ``l2``, ``weight_decay``, ``clip``: see
-    `TrainingSettings`. ``validation_fraction`` of the trees are held out, if that makes ten or more, to keep
-    the weights of the best epoch and to stop when ``patience`` epochs were no better; ``patience=None`` never stops.
+    `TrainingSettings`. A ``validation_fraction`` of the trees is held out, if these are ten or more; the weights of the best
+    epoch are kept, and training stops if ``patience`` epochs in a row were no better (None: never).
     ``class_weight`` is None, "balanced" or a dict.
 
-    ``unknown`` says what to do with labels that no training tree had: "error", or "zero", their label vector is zero; where
-    operators have cells of their own, an inner node whose label is none of them then counts as a leaf. ``warm_start`` goes on
-    from the weights of the last ``fit``, and expects trees with labels and classes that the model knows. ``random_state`` is
-    as in scikit-learn; ``n_threads`` of torch are used meanwhile (None: as many as it is set to), since small tensors are not
-    worth sharing; ``verbose`` tells of each epoch on standard error.
+    ``unknown`` says how to treat labels that no training tree had: "error" raises, "zero" gives them a zero label vector. If
+    operators have their own cells, an inner node with an unknown label then counts as a leaf. ``warm_start`` continues from
+    the weights of the last ``fit``, with labels and classes that the model knows. ``random_state`` is as in scikit-learn.
+    ``n_threads`` is the number of torch's threads while the estimator works (None: as torch is set); small tensors gain
+    nothing from more than one. ``verbose`` prints a line for each epoch to standard error.
 
-    After ``fit``: ``saved_`` (model, settings, labels), ``history_`` (what was measured in each epoch), ``n_iter_`` (epochs).
+    After ``fit``: ``saved_`` (model, settings, labels), ``history_`` (metrics of each epoch), ``n_iter_`` (number of epochs).
+
+    ``task`` is the name of what is learnt, one of `TASKS`. A subclass can name another one, with a head of its own.
     """
 
-    _task: ClassVar[Task] = "tree"
+    task: ClassVar[str] = "tree"
     saved_: SavedModel
     history_: list[dict[str, Any]]
     n_iter_: int
@@ -122,7 +135,9 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
         self.verbose = verbose
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write the fitted estimator into a directory, from which `treefold.load` gives it back; nothing is pickled."""
+        """Write the fitted estimator into a directory, which `treefold.load` reads; nothing is pickled."""
+        from treefold.estimators.persistence import write_estimator  # which imports the estimators
+
         check_is_fitted(self, "saved_")
         self.saved_.save(folder)
         write_estimator(folder, self)
@@ -139,13 +154,13 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
         return type(self).__name__
 
     def _forest(self, X: Any, *, fitting: bool) -> Forest:
-        """Make a forest of what was given; ``fitting`` is for those who extend it."""
+        """Make a forest of the trees in X; subclasses may treat `fit` and `predict` differently."""
         return forest_of(X, self._name)
 
     def _train(
         self, examples: Examples, outputs: int, class_names: tuple[str, ...], classes: Ints | None = None
     ) -> Self:
-        """Make the model and train it, or go on; ``classes`` (n,) are those to hold out alike."""
+        """Make a model, or take the last one for a warm start, and train it; validation is stratified by ``classes`` (n,)."""
         if not 0 <= self.validation_fraction < 1:
             raise ConfigurationError(
                 f"{self._name} expects validation_fraction to be at least 0 and below 1, got {self.validation_fraction!r}."
@@ -157,30 +172,30 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
             numbers = np.arange(len(examples)) if weights is None else np.flatnonzero(weights > 0)
             train, held_out = hold_out(numbers, classes, self.validation_fraction, seed)
             trainer = Trainer(saved.model, examples, train, held_out, saved.settings.training)
-            result = trainer.run(_Talking(self._name) if self.verbose else Silent())
+            result = trainer.run(_Printer(self._name) if self.verbose else Silent())
             trainer.flat.release()
         self.saved_, self.history_, self.n_iter_ = saved, result.history, result.epochs
         return self
 
     def _start(self, examples: Examples, outputs: int, class_names: tuple[str, ...], seed: int) -> SavedModel:
-        """Return a fresh model, or the one that is there, with the settings to train it."""
+        """Return the model to train, a fresh one or that of the last fit, with its settings."""
         training = self._training_settings(seed, len(examples))
         if self.warm_start and hasattr(self, "saved_"):
-            self._require_fit_to_go_on(examples, outputs, class_names)
+            self._check_warm_start(examples, outputs, class_names)
             settings = self.saved_.settings.model_copy(update={"training": training})
             return SavedModel(self.saved_.model, settings, self.saved_.labels, class_names, self.saved_.outputs)
         chosen, labels = resolve(self._model_settings(), facts_of(examples.forest))
-        settings = RunSettings(task=examples.task, model=chosen, training=training)
+        settings = RunSettings(task=examples.task.name, model=chosen, training=training)
         model = build_model(chosen, labels, examples.task, outputs)
         return SavedModel(model, settings, labels, class_names, outputs)
 
-    def _require_fit_to_go_on(self, examples: Examples, outputs: int, class_names: tuple[str, ...]) -> None:
+    def _check_warm_start(self, examples: Examples, outputs: int, class_names: tuple[str, ...]) -> None:
         saved = self.saved_
-        remedy = "set warm_start=False to start anew"
-        if (examples.task, outputs, class_names) != (saved.settings.task, saved.outputs, saved.classes):
+        remedy = "set warm_start=False to start again"
+        if (examples.task.name, outputs, class_names) != (saved.settings.task, saved.outputs, saved.classes):
             raise TrainingError(
-                f"{self._name} with warm_start=True expects a y with the classes or columns of the last fit, got another; "
-                f"{remedy}."
+                f"{self._name} with warm_start=True expects a y with the classes or columns of the last fit, got different "
+                f"ones; {remedy}."
             )
         others = unknown_labels(examples.forest, saved.model.encoder.vocabulary)
         if others:
@@ -188,33 +203,33 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
                 f"{self._name} with warm_start=True expects labels that the model knows, got {others[0]!r}; {remedy}."
             )
         for name, value in self._model_settings():
-            if value is not None and name in _MODEL_ARGUMENTS and value != getattr(saved.settings.model, name):
+            if value is not None and name in _MODEL and value != getattr(saved.settings.model, name):
                 raise ConfigurationError(
                     f"{self._name} with warm_start=True expects the model of the last fit, "
                     f"{name}={getattr(saved.settings.model, name)!r}, got {value!r}; {remedy}."
                 )
 
-    def _outputs(self, X: Any, task: Task | None = None) -> tuple[Forest, Floats]:
-        """Return the forest of what was given, and the model's outputs for it."""
+    def _outputs(self, X: Any) -> tuple[Forest, Floats]:
+        """Return the forest of the trees in X, and the model's outputs for it."""
         check_is_fitted(self, "saved_")
         forest = self._forest(X, fitting=False)
-        examples = Examples(forest, np.zeros(0), task or self._task)
+        examples = Examples(forest, np.zeros(0), self.task)
         with self._threads():
             outputs = outputs_of(self._model_for(forest), examples, np.arange(len(examples)))
         return forest, outputs.double().numpy()
 
     def _model_for(self, forest: Forest) -> TreeModel:
-        """Return the model, made to take the unknown labels of a forest where the policy says so."""
+        """Return the model, which accepts the unknown labels of a forest if ``unknown`` is "zero"."""
         require_choice(self._name, "unknown", self.unknown, ["error", "zero"])
         model = self.saved_.model
         known = model.encoder.vocabulary
         others = unknown_labels(forest, known)
         if others and self.unknown == "error":
-            raise unknown_label(forest, others[0], known, self._name, pairs=self._task == "pair")
-        return tolerant(model, others) if self.unknown == "zero" else model
+            raise unknown_label(forest, others[0], known, self._name, pairs=task_of(self.task).trees == 2)
+        return accept_unknown_labels(model, others) if self.unknown == "zero" else model
 
     def _model_settings(self) -> ModelSettings:
-        return ModelSettings.of({name: _plain(getattr(self, name)) for name in _MODEL_ARGUMENTS}, self._name)
+        return ModelSettings.of({name: _plain(getattr(self, name)) for name in _MODEL}, self._name)
 
     def _training_settings(self, seed: int, count: int) -> TrainingSettings:
         values = {name: _plain(getattr(self, name)) for name in _TRAINING}
@@ -235,7 +250,7 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
 
     @contextlib.contextmanager
     def _seeded(self, seed: int) -> Iterator[None]:
-        """Make what is drawn depend on the seed alone, and leave the generator of the caller as it was."""
+        """Draw random numbers from the seed, and restore the state of the caller's generator afterwards."""
         require_choice(self._name, "unknown", self.unknown, ["error", "zero"])
         with self._threads(), torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
@@ -243,14 +258,14 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
 
 
 @final
-class _Talking:
+class _Printer:
     """Writes a line for each epoch to standard error."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     def batch(self, progress: Progress) -> None:
-        """Pass."""
+        """Do nothing."""
 
     def epoch(self, metrics: dict[str, Any]) -> None:
         """Write the line."""
@@ -260,5 +275,5 @@ class _Talking:
 
 
 def _plain(value: Any) -> Any:
-    """Turn numbers of numpy, as grids have them, into plain ones."""
+    """Turn numbers of numpy, which grids contain, into plain ones."""
     return value.item() if isinstance(value, np.generic) else value

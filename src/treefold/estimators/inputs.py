@@ -1,15 +1,21 @@
-"""What estimators are given: from sequences of trees, texts or pairs to a forest."""
+"""Inputs of estimators: from sequences of trees, texts or pairs to a forest; and labels that were not in training."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, final
 
 import numpy as np
+from torch import Tensor
 
 from treefold.errors import TreeError, VocabularyError, nearest
+from treefold.nn.cells import Cell, PerLabel
+from treefold.nn.encoder import TreeEncoder
+from treefold.nn.labels import LabelEncoder
+from treefold.nn.model import TreeModel
 from treefold.trees.forest import Forest
 from treefold.trees.tree import Tree
 from treefold.trees.vocabulary import Vocabulary
 
+# Axes:  N nodes · L child slots · S memory size · M label size
 _REMEDY = "give a list of Tree or of s-expressions, or a Forest"
 
 
@@ -19,7 +25,7 @@ def forest_of(X: Any, owner: str) -> Forest:
     >>> forest_of(np.array(["(f a)", "b"]), "TreeClassifier")
     <Forest of 2 trees, 3 nodes, 3 text labels>
     """
-    return _filled(X if isinstance(X, Forest) else Forest(_entries(X, owner, "trees", 1)), owner)
+    return _not_empty(X if isinstance(X, Forest) else Forest(_entries(X, owner, "trees", 1)), owner)
 
 
 def forest_of_pairs(X: Any, owner: str) -> Forest:
@@ -32,13 +38,13 @@ def forest_of_pairs(X: Any, owner: str) -> Forest:
         count, other = map(len, X)
         if count != other:
             raise TreeError(f"{owner} expects two forests of the same length, got {count} and {other} trees.")
-        return _filled(Forest.concatenate(X)[np.arange(2 * count).reshape(2, -1).T.reshape(-1)], owner)
+        return _not_empty(Forest.concatenate(X)[np.arange(2 * count).reshape(2, -1).T.reshape(-1)], owner)
     trees = []
     for number, pair in enumerate(_entries(X, owner, "pairs of trees", 2)):
         if isinstance(pair, (Tree, str)) or not isinstance(pair, Iterable) or len(sides := list(pair)) != 2:
             raise TreeError(f"pair {number}: expected two trees, got {pair!r}; write each pair as (left, right).")
         trees += sides
-    return _filled(Forest(trees), owner)
+    return _not_empty(Forest(trees), owner)
 
 
 def _entries(X: Any, owner: str, what: str, most_axes: int) -> list[Any]:
@@ -56,31 +62,99 @@ def _entries(X: Any, owner: str, what: str, most_axes: int) -> list[Any]:
     return list(X)
 
 
-def _filled(forest: Forest, owner: str) -> Forest:
+def _not_empty(forest: Forest, owner: str) -> Forest:
     if not len(forest):
         raise TreeError(f"{owner} expects at least one tree, got none.")
     return forest
 
 
 def unknown_labels(forest: Forest, known: Vocabulary) -> tuple[str, ...]:
-    """Return the labels of nodes of the forest that are not among the known ones.
+    """Return the labels in a forest that are not among the known ones.
 
     >>> unknown_labels(Forest(["(f a)", "b"])[:1], Vocabulary(["f"]))
     ('a',)
     """
+    forest.verify()
     missing = forest.vocabulary.codes_in(known) < 0
     if not missing.any():
         return ()
-    used = np.unique(forest.labels[forest.labels >= 0])  # a part of a forest has the vocabulary of the whole
+    used = np.unique(forest.labels[forest.labels >= 0])  # the vocabulary may have labels that no node has
     return tuple(forest.vocabulary[code] for code in used[missing[used]].tolist())
 
 
 def unknown_label(forest: Forest, label: str, known: Vocabulary, owner: str, *, pairs: bool) -> VocabularyError:
-    """Return the error about a label that was not there in training."""
+    """Return the error about a label that was not in training."""
     row = int(np.flatnonzero(forest.labels == list(forest.vocabulary).index(label))[0])
     tree = int(np.searchsorted(forest.offsets, row, side="right")) - 1
     place = f"pair {tree // 2}" if pairs else f"tree {tree}"
     return VocabularyError(
         f"{place}: expected one of the {len(known)} labels of the training trees, got {label!r}{nearest(label, known)}; "
-        f"correct it, train with trees that have it, or let it have no meaning: {owner}(unknown='zero')."
+        f"correct it, train with trees that have it, or ignore it with {owner}(unknown='zero')."
     )
+
+
+@final
+class ZeroForUnknown(LabelEncoder):
+    """A label encoder with further labels, whose vector is zero.
+
+    >>> import torch
+    >>> from treefold import OneHot
+    >>> ZeroForUnknown(OneHot(["a", "b"]), ["c"])(torch.tensor([2, 1]), torch.zeros(0, 0))
+    tensor([[0., 0.],
+            [0., 1.]])
+    """
+
+    def __init__(self, labels: LabelEncoder, others: Iterable[str]) -> None:
+        super().__init__()
+        self.labels = labels
+        self.names = Vocabulary([*labels.names, *others])
+        self.size = labels.size
+
+    def forward(self, codes: Tensor, vectors: Tensor) -> Tensor:
+        """Return the label vectors (N, M)."""
+        known = codes < len(self.labels.names)  # vector labels have negative codes
+        rows: Tensor = self.labels(codes[known], vectors)
+        return rows.new_zeros(len(codes), self.size).index_put((known,), rows)
+
+
+@final
+class IgnoreChildren(Cell):
+    """Applies the cell of a leaf to nodes with any number of children, which it ignores."""
+
+    def __init__(self, leaf: Cell) -> None:
+        super().__init__()
+        self.leaf = leaf
+        self.state_size, self.memory_size, self.label_size = leaf.state_size, leaf.memory_size, leaf.label_size
+        self.arity, self.takes_any_number = 0, True
+
+    def forward(self, label: Tensor | None, children: Tensor, operator: Tensor | None = None) -> Tensor:
+        """Return the memories of leaves."""
+        memory: Tensor = self.leaf(label, children[:, :0])
+        return memory
+
+
+def accept_unknown_labels(model: TreeModel, others: Iterable[str]) -> TreeModel:
+    """Return a model with the same weights that accepts further labels.
+
+    Their label vector is zero. If operators have their own cells, an inner node with another label counts as a leaf:
+    its children are ignored.
+    """
+    encoder = model.encoder
+    assert encoder.labels is not None
+    cells = [_accept_any_label(cell) for cell in encoder.cells.values() if isinstance(cell, Cell)]
+    made = TreeEncoder(
+        cells[0],
+        ZeroForUnknown(encoder.labels, others),
+        direction=encoder.direction,
+        down_cell=cells[1] if len(cells) > 1 else None,
+    )
+    return TreeModel(made, model.head, model.readout).train(model.training)
+
+
+def _accept_any_label(cell: Cell) -> Cell:
+    leaf = cell.cell_of(len(cell.operators)) if isinstance(cell, PerLabel) else None
+    if (
+        not isinstance(cell, PerLabel) or leaf is None or leaf.arity
+    ):  # a leaf's cell with child slots sees children already
+        return cell
+    return PerLabel({name: cell.cell_of(place) for place, name in enumerate(cell.operators)}, leaf=IgnoreChildren(leaf))

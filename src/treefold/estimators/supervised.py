@@ -1,17 +1,23 @@
-"""The estimators that learn classes and numbers."""
+"""The estimators: of classes, numbers and states."""
 
 from typing import Any, ClassVar, Self, final
 
 import numpy as np
-from sklearn.base import ClassifierMixin, RegressorMixin  # type: ignore[import-untyped]
+from sklearn.base import (  # type: ignore[import-untyped]
+    ClassifierMixin,
+    ClassNamePrefixFeaturesOutMixin,
+    RegressorMixin,
+    TransformerMixin,
+)
+from sklearn.utils import check_random_state  # type: ignore[import-untyped]
+from sklearn.utils.multiclass import type_of_target  # type: ignore[import-untyped]
+from sklearn.utils.validation import check_is_fitted  # type: ignore[import-untyped]
+from torch import Tensor
 
 from treefold.errors import ConfigurationError
 from treefold.estimators.base import TreeEstimator
 from treefold.estimators.inputs import forest_of_pairs
 from treefold.estimators.targets import (
-    Array,
-    Floats,
-    Ints,
     as_class_weights,
     as_classes,
     as_node_classes,
@@ -19,8 +25,11 @@ from treefold.estimators.targets import (
     as_weights,
     node_labels,
 )
+from treefold.nn.heads import Head
+from treefold.nn.model import TreeModel
 from treefold.training.examples import Examples
-from treefold.training.settings import Task
+from treefold.training.task import Array, Floats, task_of
+from treefold.trees.batch import Ints
 from treefold.trees.forest import Forest
 
 # Axes:  n examples · N nodes · K classes or outputs
@@ -29,8 +38,8 @@ from treefold.trees.forest import Forest
 class TreeClassifier(ClassifierMixin, TreeEstimator):  # type: ignore[misc]
     """Learns the class of a tree, from its root's state.
 
-    ``X`` is a sequence of `Tree` or of s-expressions, or a `Forest`; ``y`` has a class for each, text or numbers. After
-    ``fit``, ``classes_`` are the classes in order. The arguments are those of `TreeEstimator`.
+    ``X`` is a sequence of `Tree` or of s-expressions, or a `Forest`; ``y`` has a class for each tree, text or numbers. After
+    ``fit``, ``classes_`` are the sorted classes. The arguments are those of `TreeEstimator`.
 
     >>> trees, y = ["(f a b)", "(f b a)", "(f a a)", "(f b b)"], ["ends b", "ends a", "ends a", "ends b"]
     >>> TreeClassifier(state_size=8, epochs=60, random_state=0).fit(trees, y).predict(["(f a b)", "(f b a)"]).tolist()
@@ -40,19 +49,19 @@ class TreeClassifier(ClassifierMixin, TreeEstimator):  # type: ignore[misc]
     classes_: Array
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Learn from trees and their classes; ``sample_weight`` (n,) scales what each counts."""
-        forest = self._forest(X, fitting=True)
-        count = len(forest) // (2 if self._task == "pair" else 1)
-        classes, codes = earlier_classes(self, *as_classes(y, count, self._name, self._task))
+        """Learn from trees and their classes; ``sample_weight`` (n,) scales the loss of each tree."""
+        forest, task = self._forest(X, fitting=True), task_of(self.task)
+        count = len(forest) // task.trees
+        classes, codes = earlier_classes(self, *as_classes(y, count, self._name, task.judged))
         weights = as_weights(sample_weight, count, self._name)
         class_weights = as_class_weights(self.class_weight, classes, codes, self._name)
-        examples = Examples(forest, codes, self._task, weights, class_weights)
+        examples = Examples(forest, codes, task, weights, class_weights)
         self._train(examples, len(classes), tuple(map(str, classes.tolist())), codes)
         self.classes_ = classes
         return self
 
     def predict(self, X: Any) -> Array:
-        """Return the likeliest class of each, (n,)."""
+        """Return the most probable class of each tree, (n,)."""
         outputs = self._outputs(X)[1]
         return np.asarray(self.classes_[outputs.argmax(1)])
 
@@ -65,15 +74,15 @@ class TreeClassifier(ClassifierMixin, TreeEstimator):  # type: ignore[misc]
 class TreePairClassifier(TreeClassifier):
     """Learns the relation between two trees, from the states of their roots.
 
-    ``X`` is a sequence of pairs ``(left, right)``, or a tuple of two forests; ``y`` has a class for each pair. Instead of
-    ``hidden`` layers the head has one that combines the two roots.
+    ``X`` is a sequence of pairs ``(left, right)``, or a tuple of two forests; ``y`` has a class for each pair. The head has
+    no ``hidden`` layers, but one layer that combines the two roots.
 
     >>> pairs, y = [("(f a)", "a"), ("b", "(f b)"), ("(f b)", "b"), ("a", "(f a)")], [1, 0, 1, 0]
     >>> TreePairClassifier(state_size=8, epochs=60, random_state=0).fit(pairs, y).predict(pairs)
     array([1, 0, 1, 0])
     """
 
-    _task: ClassVar[Task] = "pair"
+    task: ClassVar[str] = "pair"
 
     def _forest(self, X: Any, *, fitting: bool) -> Forest:
         return forest_of_pairs(X, self._name)
@@ -83,40 +92,40 @@ class TreePairClassifier(TreeClassifier):
 class NodeClassifier(TreeEstimator):
     """Learns the class of every node, from its state; with ``direction="both"`` a node sees the whole tree.
 
-    ``y`` has for each tree a list of labels, one for each node in post-order, None where there is none; so has what
-    ``predict`` gives. After ``fit``, ``classes_`` are the classes in order.
+    ``y`` has a list of labels for each tree, one for each node in post-order, None for a node without a label. ``predict``
+    returns such lists. After ``fit``, ``classes_`` are the sorted classes.
 
     >>> trees, y = ["(f a (f b))", "(f b)"], [["leaf", "leaf", "inner", "inner"], ["leaf", "inner"]]
     >>> NodeClassifier(state_size=8, epochs=50, random_state=0).fit(trees, y).predict(["(f b a)"])
     [['leaf', 'leaf', 'inner']]
     """
 
-    _task: ClassVar[Task] = "node"
+    task: ClassVar[str] = "node"
     classes_: Array
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Learn from trees and the labels of their nodes; ``sample_weight`` (n,) scales what each tree counts."""
+        """Learn from trees and the labels of their nodes; ``sample_weight`` (n,) scales the loss of each tree."""
         forest = self._forest(X, fitting=True)
         classes, codes = earlier_classes(self, *as_node_classes(y, forest.sizes, self._name))
         weights = as_weights(sample_weight, len(forest), self._name)
         class_weights = as_class_weights(self.class_weight, classes, codes, self._name)
-        examples = Examples(forest, codes, self._task, weights, class_weights)
+        examples = Examples(forest, codes, self.task, weights, class_weights)
         self._train(examples, len(classes), tuple(map(str, classes.tolist())))
         self.classes_ = classes
         return self
 
     def predict(self, X: Any) -> list[list[Any]]:
-        """Return for each tree the likeliest class of each node, in post-order."""
+        """Return the most probable class of each node, a list in post-order for each tree."""
         forest, outputs = self._outputs(X)
         return [part.tolist() for part in _by_tree(self.classes_[outputs.argmax(1)], forest)]
 
     def predict_proba(self, X: Any) -> list[Floats]:
-        """Return for each tree the probability of each class at each node, in post-order."""
+        """Return the probability of each class at each node, (nodes, K) in post-order for each tree."""
         forest, outputs = self._outputs(X)
         return _by_tree(softmax(outputs), forest)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the share of labelled nodes whose class is right; ``sample_weight`` (n,) weighs the nodes of each tree."""
+        """Return the accuracy over all labelled nodes; ``sample_weight`` (n,) is the weight of each tree's nodes."""
         forest, outputs = self._outputs(X)
         truth = node_labels(y, forest.sizes, self._name)
         right = np.array([a == b for a, b in zip(self.classes_[outputs.argmax(1)].tolist(), truth, strict=True)])
@@ -134,34 +143,33 @@ class NodeClassifier(TreeEstimator):
 class TreeRegressor(RegressorMixin, TreeEstimator):  # type: ignore[misc]
     """Learns a number, or several, of a tree, from its root's state.
 
-    ``y`` is (n,) or (n, K). It is standardised within: ``mean_`` and ``scale_`` are kept, and what is predicted has the units
-    of ``y``.
+    ``y`` is (n,) or (n, K). It is standardised for training, by ``mean_`` and ``scale_``; predictions have the units of ``y``.
 
     >>> trees, y = ["(f a)", "(f (f a))", "(f (f (f a)))", "a"], [110.0, 120.0, 130.0, 100.0]
     >>> TreeRegressor(state_size=8, epochs=60, random_state=0).fit(trees, y).predict(["(f (f a))"]).round(-1)
     array([120.])
     """
 
-    _task: ClassVar[Task] = "regression"
+    task: ClassVar[str] = "regression"
     mean_: Floats
     scale_: Floats
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Learn from trees and their numbers; ``sample_weight`` (n,) scales what each counts."""
+        """Learn from trees and their numbers; ``sample_weight`` (n,) scales the loss of each tree."""
         if self.class_weight is not None:
-            raise ConfigurationError(f"{self._name} expects class_weight=None, since numbers have no classes.")
+            raise ConfigurationError(f"{self._name} expects class_weight=None, because numbers have no classes.")
         forest = self._forest(X, fitting=True)
         numbers = as_numbers(y, len(forest), self._name)
-        goes_on = self.warm_start and hasattr(self, "saved_")
-        mean, scale = (self.mean_, self.scale_) if goes_on else standard(numbers)
+        is_warm = self.warm_start and hasattr(self, "saved_")
+        mean, scale = (self.mean_, self.scale_) if is_warm else standard(numbers)
         targets = ((numbers - mean) / scale).reshape(len(forest), -1)
         weights = as_weights(sample_weight, len(forest), self._name)
-        self._train(Examples(forest, targets, self._task, weights), targets.shape[1], ())
+        self._train(Examples(forest, targets, self.task, weights), targets.shape[1], ())
         self.mean_, self.scale_ = mean, scale
         return self
 
     def predict(self, X: Any) -> Floats:
-        """Return the numbers of each tree, (n,), or (n, K) where there are several."""
+        """Return the number of each tree, (n,), or its numbers, (n, K)."""
         outputs = self._outputs(X)[1]
         return np.asarray((outputs if np.ndim(self.mean_) else outputs[:, 0]) * self.scale_ + self.mean_)
 
@@ -171,8 +179,72 @@ class TreeRegressor(RegressorMixin, TreeEstimator):  # type: ignore[misc]
         return tags
 
 
+@final
+class _RootStates(Head):
+    """Returns the states of the roots unchanged."""
+
+    def __init__(self, in_size: int) -> None:
+        super().__init__()
+        self.in_size = in_size
+
+    def forward(self, states: Tensor) -> Tensor:
+        """Return the states (B, C)."""
+        return states
+
+
+class TreeEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TreeEstimator):  # type: ignore[misc]
+    """Turns a tree into the state of its root, a vector of ``state_size`` (twice that with ``direction="both"``).
+
+    With ``y`` the states are learnt, as in a `TreeRegressor` if ``y`` has numbers with fractions, else as in a
+    `TreeClassifier`. Without ``y`` the weights stay random and balanced in scale, as in a reservoir: equal trees still have
+    equal vectors, and a linear model on top can do well.
+
+    >>> embedder = TreeEmbedder(state_size=5, random_state=0).fit(["(f a b)", "(f b a)", "a"])
+    >>> embedder.transform(["(f a (f b b))"]).shape, embedder.get_feature_names_out()[:2].tolist()
+    ((1, 5), ['treeembedder0', 'treeembedder1'])
+    """
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Learn states that predict the classes or numbers ``y``, or draw random weights without it."""
+        forest = self._forest(X, fitting=True)
+        weights = as_weights(sample_weight, len(forest), self._name)
+        if y is None:
+            return self._draw(forest)
+        if str(type_of_target(y)).startswith("continuous"):
+            numbers = as_numbers(y, len(forest), self._name)
+            mean, scale = standard(numbers)
+            targets = ((numbers - mean) / scale).reshape(len(forest), -1)
+            return self._train(Examples(forest, targets, TreeRegressor.task, weights), targets.shape[1], ())
+        classes, codes = as_classes(y, len(forest), self._name)
+        class_weights = as_class_weights(self.class_weight, classes, codes, self._name)
+        examples = Examples(forest, codes, self.task, weights, class_weights)
+        return self._train(examples, len(classes), tuple(map(str, classes.tolist())), codes)
+
+    def transform(self, X: Any) -> Floats:
+        """Return the states of the roots, one row for each tree."""
+        return self._outputs(X)[1]
+
+    def _draw(self, forest: Forest) -> Self:
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        examples = Examples(forest, np.zeros(len(forest), np.int64), self.task)
+        with self._seeded(seed):
+            saved = self._start(examples, 1, (), seed)
+        saved.model.eval()
+        self.saved_, self.history_, self.n_iter_ = saved, [], 0
+        return self
+
+    def _model_for(self, forest: Forest) -> TreeModel:
+        encoder = super()._model_for(forest).encoder
+        return TreeModel(encoder, _RootStates(encoder.out_size))
+
+    @property
+    def _n_features_out(self) -> int:
+        check_is_fitted(self, "saved_")
+        return self.saved_.model.encoder.out_size
+
+
 def standard(numbers: Floats) -> tuple[Floats, Floats]:
-    """Return mean and standard deviation, the latter one where all numbers are equal.
+    """Return mean and standard deviation; the latter is one if all numbers are equal.
 
     >>> [float(part) for part in standard(np.array([1.0, 3.0]))]
     [2.0, 1.0]
@@ -192,7 +264,7 @@ def softmax(scores: Floats) -> Floats:
 
 
 def earlier_classes(estimator: Any, classes: Array, codes: Ints) -> tuple[Array, Ints]:
-    """Return the classes of the last fit where it goes on and has all of these; else these."""
+    """Return the classes of the last fit if a warm start continues it and it has all of these, else these."""
     earlier = getattr(estimator, "classes_", None)
     if not estimator.warm_start or earlier is None or earlier.dtype.kind != classes.dtype.kind:
         return classes, codes

@@ -1,25 +1,22 @@
-"""What estimators are to learn: classes, numbers and weights, checked and coded."""
+"""Targets of estimators: classes, numbers and weights, checked and coded."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
-from sklearn.model_selection import train_test_split  # type: ignore[import-untyped]
 from sklearn.utils.validation import column_or_1d  # type: ignore[import-untyped]
 
 from treefold.errors import ConfigurationError, ShapeError, TrainingError, nearest
+from treefold.training.task import Array, Floats
+from treefold.trees.batch import Ints
 
 # Axes:  n examples · N nodes · K classes or outputs
-Array = npt.NDArray[Any]
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-_FEWEST_HELD_OUT: Final = 10  # fewer say nothing about which epoch was best
+_FEWEST_HELD_OUT: Final = 10  # with fewer, the best epoch is a matter of chance
 _KINDS: Final = (str, bool, int, float)
 
 
 def as_classes(y: Any, count: int, owner: str, per: str = "tree") -> tuple[Array, Ints]:
-    """Return the classes in order, (K,), and the place of each example's class among them, (n,).
+    """Return the sorted classes (K,) and the index of each example's class (n,).
 
     >>> as_classes(["b", "a", "b"], 3, "TreeClassifier")[1].tolist()
     [1, 0, 1]
@@ -39,13 +36,13 @@ def as_classes(y: Any, count: int, owner: str, per: str = "tree") -> tuple[Array
     if len(classes) < 2:
         raise TrainingError(
             f"{owner} expects at least two classes in y, got one class, {classes.tolist()[0]!r}; "
-            f"there is nothing to learn, look at how y was made or split."
+            f"there is nothing to learn; check how y was made or split."
         )
     return classes, codes.astype(np.int64)
 
 
 def as_node_classes(y: Any, sizes: Ints, owner: str) -> tuple[Array, Ints]:
-    """Return the classes in order, (K,), and the place of each node's class among them, (N,); -1 for None.
+    """Return the sorted classes (K,) and the index of each node's class (N,), -1 for None.
 
     >>> as_node_classes([["a", None], ["b"]], np.array([2, 1]), "NodeClassifier")[1].tolist()
     [0, -1, 1]
@@ -60,7 +57,7 @@ def as_node_classes(y: Any, sizes: Ints, owner: str) -> tuple[Array, Ints]:
 
 
 def node_labels(y: Any, sizes: Ints, owner: str) -> list[Any]:
-    """Return the labels of all nodes in one list, where there is one for each."""
+    """Return the labels of all nodes in one list; raise unless each node has one."""
     _require_given(y, owner, "a list of labels for each tree")
     if len(y) != len(sizes):
         raise ShapeError(f"{owner} expects y to have a list of labels for each of {len(sizes)} trees, got {len(y)}.")
@@ -70,7 +67,7 @@ def node_labels(y: Any, sizes: Ints, owner: str) -> list[Any]:
             got = len(row) if not isinstance(labels, str) and isinstance(labels, Iterable) else repr(labels)
             raise ShapeError(
                 f"tree {number}: expected a label for each of its {size} nodes, in post-order, got {got}; "
-                f"Tree.postorder() walks them, None stands for no label."
+                f"Tree.postorder() walks them, None means no label."
             )
         flat += [label.item() if isinstance(label, np.generic) else label for label in row]
     return flat
@@ -86,9 +83,7 @@ def as_numbers(y: Any, count: int, owner: str) -> Floats:
     try:
         values = np.asarray(y, dtype=np.float64)
     except (TypeError, ValueError) as problem:
-        raise TrainingError(
-            f"{owner} expects numbers in y, got {problem}; use TreeClassifier for other things."
-        ) from None
+        raise TrainingError(f"{owner} expects numbers in y, got {problem}; use TreeClassifier for classes.") from None
     if values.ndim == 2 and values.shape[1] == 1:
         values = np.asarray(column_or_1d(values, warn=True))
     if values.ndim not in (1, 2) or len(values) != count:
@@ -103,7 +98,7 @@ def as_numbers(y: Any, count: int, owner: str) -> Floats:
 
 
 def as_weights(sample_weight: Any, count: int, owner: str) -> Floats | None:
-    """Return weights (n,) of mean one, since their scale has no meaning.
+    """Return weights (n,) scaled to mean one, because their scale has no meaning.
 
     >>> as_weights([1, 3], 2, "TreeClassifier")
     array([0.5, 1.5])
@@ -116,14 +111,15 @@ def as_weights(sample_weight: Any, count: int, owner: str) -> Floats | None:
             f"{owner} expects sample_weight to have one number for each of {count} examples, got the shape {weights.shape}."
         )
     if not (np.isfinite(weights).all() and (weights >= 0).all()):
-        raise TrainingError(f"{owner} expects sample_weight to be finite and not negative, got others.")
+        bad = weights[~(np.isfinite(weights) & (weights >= 0))][0]
+        raise TrainingError(f"{owner} expects sample_weight to be finite and not negative, got {bad}.")
     if not weights.any():
         raise TrainingError(f"{owner} expects a sample_weight above zero, got zero for all; there is nothing to learn.")
     return np.asarray(weights / weights.mean())
 
 
 def as_class_weights(class_weight: Any, classes: Array, codes: Ints, owner: str) -> Floats | None:
-    """Return a weight for each class, (K,): from a dict, 1 where it has none; or "balanced", n / (K · count).
+    """Return a weight for each class (K,): from a dict, in which missing classes have 1, or "balanced", n / (K · count).
 
     >>> as_class_weights("balanced", np.array(["a", "b"]), np.array([0, 0, 0, 1]), "TreeClassifier")
     array([0.66666667, 2.        ])
@@ -147,7 +143,7 @@ def as_class_weights(class_weight: Any, classes: Array, codes: Ints, owner: str)
 
 
 def hold_out(numbers: Ints, classes: Ints | None, fraction: float, seed: int) -> tuple[Ints, Ints]:
-    """Part examples into those to train on and those held out, each class alike where it can be; none where they are few.
+    """Split examples into training and validation, stratified by class if possible; no validation if it would be small.
 
     >>> [len(part) for part in hold_out(np.arange(200), None, 0.1, 0)], len(hold_out(np.arange(20), None, 0.1, 0)[1])
     ([180, 20], 0)
@@ -161,6 +157,8 @@ def hold_out(numbers: Ints, classes: Ints | None, fraction: float, seed: int) ->
         present = int((sizes > 0).sum())
         if sizes[sizes > 0].min() < 2 or count < present or len(numbers) - count < present:
             strata = None
+    from sklearn.model_selection import train_test_split  # type: ignore[import-untyped]  # slow to import
+
     train, held = train_test_split(numbers, test_size=count, stratify=strata, random_state=seed)
     return np.sort(train), np.sort(held)
 
@@ -188,7 +186,7 @@ def _require_given(y: Any, owner: str, what: str) -> None:
 
 
 def _require_one_kind(values: Sequence[Any], owner: str) -> None:
-    """Raise where numpy would turn a mixture into text, or could not order it."""
+    """Raise if classes are of several types, which numpy would turn into text or could not sort."""
     kinds: dict[type, Any] = {}
     for value in values:
         plain = value.item() if isinstance(value, np.generic) else value

@@ -1,4 +1,4 @@
-"""Grids: a TOML file that says which configurations are to be trained, on which data, with which seeds."""
+"""Grids: TOML files that list the configurations to train, their data and their seeds."""
 
 import itertools
 from collections.abc import Iterator, Mapping
@@ -9,14 +9,23 @@ from typing import Any, Final, Literal, final
 from pydantic import Field
 
 from treefold.errors import ConfigurationError, nearest
-from treefold.training.settings import Count, ModelSettings, Positive, Seed, Settings, Task, TrainingSettings, read_toml
+from treefold.training.plugins import registered
+from treefold.training.settings import (
+    Count,
+    ModelSettings,
+    Positive,
+    Seed,
+    Settings,
+    TaskName,
+    TrainingSettings,
+    read_toml,
+)
 
-_LISTS: Final = {"hidden"}  # settings that are lists themselves: a list of lists varies
-_RANKED: Final = {"tucker", "canonical", "tensor-train"}
+_LIST_SETTINGS: Final = {"hidden"}  # their value is a list, so a list of lists varies them
 
 
 class DataSource(Settings):
-    """The data of a grid: made (``make``, with ``count`` and ``seed``), or a data set directory (``path``)."""
+    """The data of a grid: generated (``make``, with ``count`` and ``seed``), or a data set directory (``path``)."""
 
     make: Literal["listops", "lrt"] | None = None
     path: str | None = None
@@ -25,7 +34,7 @@ class DataSource(Settings):
 
 
 class Budget(Settings):
-    """How long runs may take: a run that exceeds it stops after the epoch, with the best so far."""
+    """Time limits. A run that exceeds its limit stops at the end of the epoch and keeps its best weights."""
 
     minutes_per_run: Positive | None = None
     total_hours: Positive | None = None
@@ -34,7 +43,7 @@ class Budget(Settings):
 @final
 @dataclass(frozen=True)
 class Configuration:
-    """One choice of settings of an entry; ``name`` says which, for messages."""
+    """Settings of one model and its training; ``name`` identifies its grid entry in messages."""
 
     name: str
     kind: str
@@ -43,12 +52,12 @@ class Configuration:
 
     @property
     def title(self) -> str:
-        """Kind and sizes, as tables show them."""
+        """Kind and sizes, as shown in tables."""
         return title_of(self.kind, self.model)
 
 
 def title_of(kind: str, model: ModelSettings) -> str:
-    """Say a configuration in a few words.
+    """Return a short title of a configuration.
 
     >>> title_of("Hosvd", ModelSettings(state_size=20, rank=3))
     'Hosvd c=20 r=3'
@@ -58,7 +67,7 @@ def title_of(kind: str, model: ModelSettings) -> str:
 
 @final
 class Grid(Settings):
-    """What a grid file holds; `configurations` expands it.
+    """The content of a grid file; `configurations` expands it.
 
     >>> entry = {"kind": "Sum", "aggregator": "sum", "state_size": [3, 5], "l2": [0.0, 0.01]}
     >>> grid = Grid.of({"name": "small", "seeds": [0], "models": [entry]})
@@ -68,7 +77,7 @@ class Grid(Settings):
 
     name: str = Field(min_length=1)
     seeds: tuple[Seed, ...] = Field(min_length=1)
-    task: Task | None = None
+    task: TaskName | None = None
     data: DataSource = DataSource()
     model: dict[str, Any] = Field(default_factory=dict)
     training: dict[str, Any] = Field(default_factory=dict)
@@ -76,20 +85,20 @@ class Grid(Settings):
     models: tuple[dict[str, Any], ...] = Field(min_length=1)
 
     def configurations(self, where: str = "grid") -> list[Configuration]:
-        """Expand the entries, each to the product of its lists, and check every one."""
+        """Expand each entry to the product of its lists, and check every configuration."""
         found = [
             configuration
             for number, entry in enumerate(self.models, 1)
-            for configuration in self._entry(entry, f"{where}: models entry {number}")
+            for configuration in self._expand(entry, f"{where}: models entry {number}")
         ]
         names: dict[tuple[ModelSettings, TrainingSettings], str] = {}
         for each in found:
             other = names.setdefault((each.model, each.training), each.name)
             if other != each.name or found.count(each) > 1:
-                raise ConfigurationError(f"{each.name}: expected every configuration once, got that of {other} again.")
+                raise ConfigurationError(f"{each.name}: expected every configuration once, but it equals {other}.")
         return found
 
-    def _entry(self, entry: Mapping[str, Any], where: str) -> Iterator[Configuration]:
+    def _expand(self, entry: Mapping[str, Any], where: str) -> Iterator[Configuration]:
         kind = entry.get("kind")
         if not isinstance(kind, str) or not kind:
             raise ConfigurationError(f'{where}: expected a name, kind = "…", got {kind!r}.')
@@ -105,7 +114,7 @@ class Grid(Settings):
                 raise ConfigurationError(
                     f"{where}): expected no seed, got {value!r}; list seeds at the top of the grid."
                 )
-            if value == [] and name not in _LISTS:
+            if value == [] and name not in _LIST_SETTINGS:
                 raise ConfigurationError(
                     f"{where}): {name}: expected at least one value, got an empty list; leave it out."
                 )
@@ -118,16 +127,16 @@ class Grid(Settings):
             rest = {key: value for key, value in chosen.items() if key not in own}
             model = ModelSettings.of({**self.model, **own}, name)
             training = TrainingSettings.of({"threads": 1, **self.training, **rest}, name)
-            if model.aggregator in _RANKED and model.rank is None:
+            if model.aggregator and model.rank is None and registered("aggregator", model.aggregator).has_rank:
                 raise ConfigurationError(f"{name}: expected a rank for aggregator = {model.aggregator!r}, got none.")
             yield Configuration(name, kind, model, training)
 
 
 def read_grid(path: Path) -> Grid:
-    """Read a grid file and check all that can be checked without its data."""
+    """Read a grid file and check everything that needs no data."""
     grid = Grid.of(read_toml(path), str(path))
     if "seed" in grid.training:
-        raise ConfigurationError(f"{path}: [training]: expected no seed, got one; list seeds at the top of the grid.")
+        raise ConfigurationError(f"{path}: [training]: expected no seed; list seeds at the top of the grid.")
     if len(set(grid.seeds)) < len(grid.seeds):
         raise ConfigurationError(f"{path}: seeds: expected every seed once, got {list(grid.seeds)}.")
     ModelSettings.of(grid.model, f"{path}: [model]")
@@ -136,12 +145,12 @@ def read_grid(path: Path) -> Grid:
     if source.make and source.path:
         raise ConfigurationError(f"{path}: [data]: expected `make` or `path`, got both; keep one of them.")
     if not source.make and source.model_fields_set & {"count", "seed"}:
-        raise ConfigurationError(f'{path}: [data]: count and seed expect make = "listops" or "lrt", got none.')
+        raise ConfigurationError(f'{path}: [data]: count and seed need make = "listops" or "lrt".')
     grid.configurations(str(path))
     return grid
 
 
 def _alternatives(name: str, value: Any) -> list[Any]:
-    if name in _LISTS:
+    if name in _LIST_SETTINGS:
         return value if isinstance(value, list) and value and all(isinstance(each, list) for each in value) else [value]
     return value if isinstance(value, list) else [value]

@@ -1,4 +1,4 @@
-"""Runs side by side on this machine: processes of their own, each with a pipe to the main process."""
+"""Train runs in parallel processes on this machine; each has a pipe to the main process."""
 
 import contextlib
 import multiprocessing
@@ -16,10 +16,8 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from treefold.data.dataset import Dataset
-from treefold.errors import TreefoldError
-from treefold.sweeps.events import Died, Event, Failed, Finished, Progressed, Started, Unstarted
-from treefold.sweeps.planning import Run
-from treefold.sweeps.running import Limits, execute
+from treefold.sweeps.plan import Run
+from treefold.sweeps.run import Died, Event, Failed, Limits, Progressed, Started, attempt
 
 _RETRIES: Final = 2
 _SECONDS_TO_END: Final = 20.0
@@ -35,13 +33,13 @@ class _Worker:
 
 @final
 class Local:
-    """An engine of spawned processes; a process that dies is replaced, and its run goes on from its checkpoint."""
+    """An engine of spawned processes. If a process dies, a new one resumes its run from the checkpoint."""
 
     def __init__(self, workers: int) -> None:
         self._count = workers
 
     def events(self, runs: Sequence[Run], data: Path, folder: Path, limits: Limits) -> Generator[Event, None, None]:
-        """Do the runs, and tell what happens; closing the iterator ends the workers, and leaves all resumable."""
+        """Train the runs and yield events; closing the iterator ends the workers after they wrote a checkpoint."""
         waiting, attempts = deque(runs), dict.fromkeys((run.key for run in runs), 0)
         workers: list[_Worker] = []
         try:
@@ -51,7 +49,7 @@ class Local:
                     if worker.run is None and waiting:
                         worker.run = waiting.popleft()
                         attempts[worker.run.key] += 1
-                        with contextlib.suppress(OSError):  # it is dead, which is seen below
+                        with contextlib.suppress(OSError):  # the worker is dead, which recv() detects below
                             worker.pipe.send(worker.run)
                         yield Started(worker.run, worker.process.pid or 0)
                 for pipe in connection.wait([worker.pipe for worker in workers if worker.run], timeout=1.0):
@@ -59,9 +57,10 @@ class Local:
                     run = worker.run
                     assert run is not None
                     try:
-                        event = _event(run, worker.pipe.recv())
+                        event: Event = worker.pipe.recv()
                     except (EOFError, OSError):
-                        workers[workers.index(worker)] = _replacement(worker, data, folder, limits)
+                        _end([worker])
+                        workers[workers.index(worker)] = _start(data, folder, limits)
                         if attempts[run.key] > _RETRIES:
                             yield Failed(run, f"its process died {attempts[run.key]} times; is there enough memory?")
                         else:
@@ -75,31 +74,17 @@ class Local:
             _end(workers)
 
 
-def _event(run: Run, message: tuple[str, Any]) -> Event:
-    what, value = message
-    if what == "progress":
-        return Progressed(run, **value)
-    if what == "failed":
-        return Failed(run, value)
-    return Unstarted(run) if value is None else Finished(run, value)
-
-
 def _start(data: Path, folder: Path, limits: Limits) -> _Worker:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    process = context.Process(target=_work, args=(theirs, str(data), str(folder), limits), daemon=True)
+    process = context.Process(target=_work, args=(theirs, data, folder, limits), daemon=True)
     process.start()
-    theirs.close()  # so that the end of the process is the end of the pipe
+    theirs.close()  # so that the pipe closes when the process ends
     return _Worker(process, ours)
 
 
-def _replacement(worker: _Worker, data: Path, folder: Path, limits: Limits) -> _Worker:
-    _end([worker])
-    return _start(data, folder, limits)
-
-
 def _end(workers: Sequence[_Worker]) -> None:
-    """Ask the workers to write a checkpoint and end; those that do not are killed."""
+    """Ask the workers to write a checkpoint and end; kill those that do not."""
     for worker in workers:
         if worker.process.is_alive():
             if worker.run is None:
@@ -116,35 +101,20 @@ def _end(workers: Sequence[_Worker]) -> None:
         worker.process.close()
 
 
-def _work(pipe: "Connection[Any, Any]", data: str, folder: str, limits: Limits) -> None:
-    """Do the runs that come through the pipe: the life of a worker."""
+def _work(pipe: "Connection[Any, Any]", data: Path, folder: Path, limits: Limits) -> None:
+    """Train the runs that arrive through the pipe; a worker's main function."""
     halt = threading.Event()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the main process, which then ends this one
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the main process, which then ends this one
     signal.signal(signal.SIGTERM, lambda *_: halt.set())
-    threading.Thread(target=_die_with_parent, daemon=True).start()
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
     examples = Dataset.open(data)
-
-    def tell(facts: dict[str, Any]) -> None:
-        pipe.send(("progress", facts))
-
     with contextlib.suppress(EOFError, BrokenPipeError, KeyboardInterrupt):
         while not halt.is_set():
             run: Run = pipe.recv()
-            try:
-                answer: tuple[str, Any] = (
-                    "result",
-                    execute(run, examples, Path(folder) / run.key, limits, tell, halt.is_set),
-                )
-            except BrokenPipeError:
-                raise
-            except TreefoldError as problem:
-                answer = "failed", str(problem)
-            except Exception as problem:  # whatever it is, the other runs can be done
-                answer = "failed", f"{type(problem).__name__}: {problem}"
-            pipe.send(answer)
+            pipe.send(attempt(run, lambda: examples, folder / run.key, limits, pipe.send, halt.is_set))
 
 
-def _die_with_parent() -> None:
+def _exit_with_parent() -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
     connection.wait([parent.sentinel])

@@ -1,4 +1,4 @@
-"""Results of runs: a line of JSON each, in a file that is always whole."""
+"""The results file of a sweep: one line of JSON for each finished run, always replaced as a whole."""
 
 import hashlib
 import json
@@ -15,12 +15,12 @@ from treefold.training.settings import RunSettings, Settings
 
 VERSION: Final = 1
 RESULTS, DAMAGED = "results.jsonl", "results.jsonl.damaged"
-_NOT_CONTENT: Final = {"checkpoint_minutes", "tensorboard"}  # what a run comes to does not depend on them
-_BEFORE: Final = {"reduction": "mean"}  # younger settings: runs were keyed without them, and did this
+_NOT_IN_KEY: Final = {"checkpoint_minutes", "tensorboard"}  # they do not change the outcome of a run
+_ADDED_LATER: Final = {"reduction": "mean"}  # keys of older runs lack these settings, which then had this value
 
 
 class Stopped(Settings):
-    """Why a run ended before its time: the limit of the grid's budget that it met."""
+    """The limit of the grid's budget that ended a run early."""
 
     limit: Literal["minutes_per_run", "total_hours"]
     value: float
@@ -28,7 +28,7 @@ class Stopped(Settings):
 
 @final
 class RunResult(Settings):
-    """How a run ended; docs/experiments.md says what each field means."""
+    """The outcome of a run; docs/experiments.md explains each field."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -55,12 +55,24 @@ class RunResult(Settings):
 
     @property
     def busy_seconds(self) -> float:
-        """The time that the processor spent on the run, where it was recorded; else that of the clock, with all pauses."""
+        """Processor time of the run; elapsed time, pauses included, if processor time was not recorded."""
         return self.processor_seconds or self.seconds
+
+    @property
+    def aggregator_parameters(self) -> int | None:
+        """All parameters of one aggregator, in older files too.
+
+        Lines with ``counted="paper"`` leave out the bias of a sum (c) and the output matrix of a Tucker form (c times r).
+        """
+        model = self.settings.model
+        if self.aggregation_parameters is None or self.counted == "all" or model.shared:
+            return self.aggregation_parameters
+        left_out = {"sum": model.state_size, "tucker": model.state_size * (model.rank or 0)}
+        return self.aggregation_parameters + left_out.get(model.aggregator or "", 0)
 
 
 def key_of(settings: RunSettings, fingerprint: Mapping[str, Any]) -> str:
-    """Return the key of a run: a hash of its data, its settings and the version of results; of nothing else.
+    """Return the key of a run: a hash of its data, its settings and the version of the results format.
 
     >>> key_of(RunSettings(), {"crc32": 1}) == key_of(RunSettings.of({"training": {"checkpoint_minutes": 9}}), {"crc32": 1})
     True
@@ -71,7 +83,7 @@ def key_of(settings: RunSettings, fingerprint: Mapping[str, Any]) -> str:
     values["training"] = {
         name: value
         for name, value in values["training"].items()
-        if name not in _NOT_CONTENT and (name not in _BEFORE or value != _BEFORE[name])
+        if name not in _NOT_IN_KEY and (name not in _ADDED_LATER or value != _ADDED_LATER[name])
     }
     content = json.dumps({"version": VERSION, "data": dict(fingerprint), "settings": values}, sort_keys=True)
     return hashlib.blake2b(content.encode(), digest_size=8).hexdigest()
@@ -80,7 +92,7 @@ def key_of(settings: RunSettings, fingerprint: Mapping[str, Any]) -> str:
 @final
 @dataclass
 class Results:
-    """The results of a sweep, by key; ``damaged`` is a last line that a crash cut, or empty."""
+    """The results of a sweep by key; ``damaged`` is an incomplete last line, or empty."""
 
     path: Path
     lines: dict[str, str] = field(default_factory=dict)
@@ -89,7 +101,7 @@ class Results:
 
     @classmethod
     def read(cls, path: Path) -> "Results":
-        """Read a results file, which need not exist; nothing is changed."""
+        """Read a results file, which need not exist. The file is not changed."""
         found = cls(path)
         try:
             text = path.read_bytes().decode("utf-8-sig", errors="replace") if path.exists() else ""
@@ -104,26 +116,26 @@ class Results:
                     found.damaged = line
                     break
                 raise ForestFileError(
-                    f"{path}, line {number}: expected a result, one JSON object, got {line[:40]!r}; take the line out, "
-                    f"and its run is repeated, or take the file from a copy. Nothing was changed."
+                    f"{path}, line {number}: expected a result, one JSON object, got {line[:40]!r}; remove the line to "
+                    f"repeat its run, or restore the file from a copy. Nothing was changed."
                 ) from None
             result = _checked(facts, f"{path}, line {number}")
             found.lines[result.key], found.results[result.key] = line, result
         return found
 
-    def set_damage_aside(self) -> None:
-        """Move a cut last line into a file beside."""
+    def move_damaged_line(self) -> None:
+        """Move an incomplete last line into a separate file."""
         if not self.damaged:
             return
-        beside = self.path.with_name(DAMAGED)
-        before = beside.read_bytes() if beside.exists() else b""
-        with atomic_file(beside) as file:
+        target = self.path.with_name(DAMAGED)
+        before = target.read_bytes() if target.exists() else b""
+        with atomic_file(target) as file:
             file.write(before + self.damaged.encode() + b"\n")
         self._write()
         self.damaged = ""
 
     def add(self, facts: Mapping[str, Any]) -> RunResult:
-        """Record a result; it is on disk, in a whole file, when this returns."""
+        """Record a result; the file is on disk when this returns."""
         result = _checked(facts, "a new result")
         self.lines.pop(result.key, None)
         self.lines[result.key], self.results[result.key] = json.dumps(facts), result
@@ -136,14 +148,14 @@ class Results:
 
 
 def read_results(path: Path) -> list[RunResult]:
-    """Return the results in a file, one for each key; a last line that a crash cut is left out."""
+    """Return the results in a file, one for each key, without an incomplete last line."""
     if not path.is_file():
-        raise ForestFileError(f"{path}: expected a file of results, got none; make one with `treefold sweep`.")
+        raise ForestFileError(f"{path}: expected a file of results; make one with `treefold sweep`.")
     return list(Results.read(path).results.values())
 
 
 def curves_of(history: Iterable[Mapping[str, Any]]) -> dict[str, list[float]]:
-    """Return the metrics of the epochs as one list for each, rounded to five digits.
+    """Return each metric as a list over epochs, rounded to five digits.
 
     >>> curves_of([{"epoch": 1, "loss": 0.1234567}, {"epoch": 2, "loss": 0.1}])
     {'loss': [0.12346, 0.1]}
@@ -157,14 +169,14 @@ def _checked(facts: Any, where: str) -> RunResult:
     version = facts.get("version") if isinstance(facts, dict) else None
     if version != VERSION:
         raise ForestFileError(
-            f"{where}: expected a result of version {VERSION}, got version {version!r}; read it with the treefold that "
-            f"wrote it, or sweep into another folder. Nothing was changed."
+            f"{where}: expected a result of version {VERSION}, got version {version!r}; read it with the version of treefold "
+            f"that wrote it, or sweep into another folder. Nothing was changed."
         )
     try:
         return RunResult.model_validate(facts)
     except ValidationError as problem:
         error = problem.errors()[0]
         raise ForestFileError(
-            f"{where}: expected a result, got one whose {'.'.join(map(str, error['loc']))} is wrong "
-            f"({error['msg'].lower()}); take the line out, and its run is repeated. Nothing was changed."
+            f"{where}: expected a result, but {'.'.join(map(str, error['loc']))} is wrong "
+            f"({error['msg'].lower()}); remove the line to repeat its run. Nothing was changed."
         ) from None

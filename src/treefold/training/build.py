@@ -1,33 +1,36 @@
-"""From settings and data to a model: what the data tell, what is chosen from it, and the modules."""
+"""From settings and data to a model."""
 
+import inspect
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from treefold.errors import ConfigurationError, TreeError
-from treefold.nn.cells import Cell, LeafLSTM, LeafRNN, PerLabel, TreeLSTM, TreeRNN
+from treefold.nn.aggregators import Aggregator
+from treefold.nn.cells import Cell, PerLabel
 from treefold.nn.encoder import TreeEncoder
-from treefold.nn.heads import Classifier, Head, NodeHead, PairClassifier, Regressor
 from treefold.nn.labels import Embedding, LabelEncoder, Numeric, OneHot, Thermometer
 from treefold.nn.model import TreeModel
-from treefold.training.settings import ModelSettings, Task
+from treefold.training.plugins import registered
+from treefold.training.settings import ModelSettings
+from treefold.training.task import Task, task_of
 from treefold.trees.forest import Forest
 
-_MOST_OPERATORS: Final = 32  # beyond, a cell for each would have too few examples to learn from
+_MOST_OPERATORS: Final = 32  # with more, each cell would have too few examples to learn from
 _MOST_ONE_HOT: Final = 64
 _WIDEST_TUCKER: Final = 5  # children; the core grows with (rank + 1) to this power
 
 
 class Labels(NamedTuple):
-    """The labels that a model knows: those with a cell of their own, and those with a label vector."""
+    """The labels that a model knows: operators, which have their own cells, and names, which have label vectors."""
 
     operators: tuple[str, ...]
     names: tuple[str, ...]
 
 
 class Facts(NamedTuple):
-    """What the trees of a forest tell about the model that fits them."""
+    """What a model must know about its trees: labels of inner nodes and of leaves, size of vector labels, arity."""
 
     inner: tuple[str, ...]
     leaves: tuple[str, ...]
@@ -45,9 +48,8 @@ def facts_of(forest: Forest) -> Facts:
     if not len(forest):
         raise TreeError("a model expects at least one tree to learn from, got none.")
     has_parent = forest.parents >= 0
-    rows = (np.repeat(forest.offsets[:-1], forest.sizes) + forest.parents)[has_parent]
     is_inner = np.zeros(forest.node_count, bool)
-    is_inner[rows] = True
+    is_inner[forest.parent_rows[has_parent]] = True
     names = forest.vocabulary
 
     def labels(chosen: Any) -> tuple[str, ...]:
@@ -64,9 +66,9 @@ def facts_of(forest: Forest) -> Facts:
 
 
 def resolve(settings: ModelSettings, facts: Facts) -> tuple[ModelSettings, Labels]:
-    """Choose what the settings leave open, and the order of the labels.
+    """Choose the settings that are None, and the order of the labels.
 
-    Operators get cells of their own where inner nodes and leaves have different labels, as in the paper, and there are few.
+    Each operator gets its own cell, as in the paper, if inner nodes and leaves have different labels and operators are few.
     Narrow trees get the Tucker form, wide ones the shared canonical form, which takes any number of children.
 
     >>> settings, labels = resolve(ModelSettings(), facts_of(Forest(["(MAX 3 (MIN 1 2))"])))
@@ -92,16 +94,15 @@ def resolve(settings: ModelSettings, facts: Facts) -> tuple[ModelSettings, Label
         )
     if kind == "numeric" and names:
         raise ConfigurationError(
-            f"labels='numeric' expects vectors as labels of all nodes without a cell of their own, got {names[0]!r}."
+            f"labels='numeric' expects vectors as labels of all nodes except operators, got {names[0]!r}."
         )
     arity = settings.arity or facts.arity
     wide = arity > _WIDEST_TUCKER
     aggregator = settings.aggregator or ("canonical" if wide else "tucker")
-    shared = (
-        settings.shared if settings.shared is not None else wide and aggregator in ("canonical", "sum", "tensor-train")
-    )
+    form: type[Aggregator] = registered("aggregator", aggregator)
+    shared = wide and form.any_arity if settings.shared is None else settings.shared
     rank = settings.rank
-    if rank is None and aggregator not in ("sum", "full"):
+    if rank is None and form.has_rank:
         rank = min(3, settings.state_size) if aggregator == "tucker" else settings.state_size
     size = {"onehot": len(names), "thermometer": len(names), "numeric": facts.vector_size}.get(
         kind, settings.label_size or 32
@@ -134,7 +135,7 @@ def _number(name: str) -> tuple[int, str]:
     return (int(name) if _is_number(name) else 0, name)
 
 
-def build_model(settings: ModelSettings, labels: Labels, task: Task, outputs: int) -> TreeModel:
+def build_model(settings: ModelSettings, labels: Labels, task: Task | str, outputs: int) -> TreeModel:
     """Make the model of resolved settings, with fresh weights.
 
     ``outputs`` is the number of classes, or of numbers to predict.
@@ -144,52 +145,33 @@ def build_model(settings: ModelSettings, labels: Labels, task: Task, outputs: in
     'Classifier'
     """
     encoder = TreeEncoder(_cell(settings, labels), _label_encoder(settings, labels), direction=settings.direction)
-    size = encoder.out_size
-    heads: dict[str, Head] = {}
-    if task == "tree":
-        heads[task] = Classifier(in_size=size, classes=outputs, hidden=settings.hidden, dropout=settings.dropout)
-    elif task == "node":
-        heads[task] = NodeHead(in_size=size, classes=outputs, hidden=settings.hidden, dropout=settings.dropout)
-    elif task == "regression":
-        heads[task] = Regressor(in_size=size, outputs=outputs, hidden=settings.hidden, dropout=settings.dropout)
-    else:
-        heads[task] = PairClassifier(
-            in_size=size, classes=outputs, hidden_size=settings.comparison_size, dropout=settings.dropout
-        )
-    return TreeModel(encoder, heads[task])
+    return TreeModel(encoder, task_of(task).head(settings, encoder.out_size, outputs))
 
 
 def _cell(settings: ModelSettings, labels: Labels) -> Cell:
-    size = settings.label_size
+    inner_class, leaf_class = registered("cell", settings.cell)
+    common = {"state_size": settings.state_size, "initialisation": settings.initialisation}
+
+    def make(cls: type[Cell], *arguments: Any, **sizes: Any) -> Cell:
+        has_update = "update" in inspect.signature(cls).parameters
+        return cls(*arguments, **common, **sizes, **({"update": settings.update} if has_update else {}))
+
+    def inner(label_size: int | None) -> Cell:
+        sizes = {
+            "arity": settings.arity,
+            "rank": settings.rank,
+            "label_size": label_size,
+            "shared": bool(settings.shared),
+        }
+        return make(inner_class, settings.aggregator, **sizes)
+
     if not labels.operators:
-        return _inner_cell(settings, size)
-    leaf: Cell
-    if settings.direction != "up":  # downwards a leaf has a parent to see
-        leaf = _inner_cell(settings, size)
-    elif settings.cell == "lstm":
-        leaf = LeafLSTM(
-            label_size=size or 0,
-            state_size=settings.state_size,
-            update=settings.update,
-            initialisation=settings.initialisation,
-        )
-    else:
-        leaf = LeafRNN(label_size=size or 0, state_size=settings.state_size, initialisation=settings.initialisation)
-    return PerLabel({name: _inner_cell(settings, None) for name in labels.operators}, leaf=leaf)
-
-
-def _inner_cell(settings: ModelSettings, label_size: int | None) -> Cell:
-    sizes: dict[str, Any] = {
-        "state_size": settings.state_size,
-        "arity": settings.arity,
-        "rank": settings.rank,
-        "label_size": label_size,
-        "shared": bool(settings.shared),
-        "initialisation": settings.initialisation,
-    }
-    if settings.cell == "lstm":
-        return TreeLSTM(settings.aggregator or "tucker", update=settings.update, **sizes)
-    return TreeRNN(settings.aggregator or "tucker", **sizes)
+        return inner(settings.label_size)
+    # Downwards, a leaf has a parent to see.
+    leaf = (
+        make(leaf_class, label_size=settings.label_size) if settings.direction == "up" else inner(settings.label_size)
+    )
+    return PerLabel({name: inner(None) for name in labels.operators}, leaf=leaf)
 
 
 def _label_encoder(settings: ModelSettings, labels: Labels) -> LabelEncoder:

@@ -1,4 +1,4 @@
-"""Several processes that train one model together: each takes its share of every batch, and the gradients are added up."""
+"""Several processes train one model together: each takes its share of every batch, and the gradients are added up."""
 
 import os
 from collections.abc import Iterator
@@ -6,13 +6,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, final
 
-import numpy as np
-import numpy.typing as npt
 from torch import Tensor, distributed
 
 from treefold.errors import TrainingError
-
-Ints = npt.NDArray[np.int64]
+from treefold.trees.batch import Ints
 
 
 @final
@@ -20,6 +17,7 @@ Ints = npt.NDArray[np.int64]
 class Workers:
     """The processes that work together, and which of them this is; one alone unless `joined` says otherwise.
 
+    >>> import numpy as np
     >>> Workers().share(np.arange(5)).tolist(), Workers(1, 2).share(np.arange(5)).tolist()
     ([0, 1, 2, 3, 4], [2, 3, 4])
     """
@@ -29,25 +27,25 @@ class Workers:
 
     @property
     def is_first(self) -> bool:
-        """Whether this is the process that writes files and talks."""
+        """Whether this is the process that writes files and reports progress."""
         return self.rank == 0
 
     def first_of(self, count: int) -> int:
-        """Return where this process's share of so many begins."""
+        """Return the start of this process's share of ``count`` items."""
         return count * self.rank // self.count
 
     def share(self, numbers: Ints) -> Ints:
-        """Return what this process takes of some work; all shares in a row are the whole."""
+        """Return this process's share of some numbers; all shares in a row are the whole."""
         return numbers[self.first_of(len(numbers)) : len(numbers) * (self.rank + 1) // self.count]
 
     def add_up(self, tensor: Tensor) -> Tensor:
-        """Replace a tensor by the sum over all processes, the same bits in each."""
+        """Replace a tensor by its sum over all processes, bit for bit the same in each."""
         if self.count > 1:
             distributed.all_reduce(tensor)
         return tensor
 
     def joined_rows(self, rows: Tensor, before: int, total: int) -> Tensor:
-        """Put the rows of all processes together, (total, …); those of this one come after so many others."""
+        """Join the rows of all processes, (total, …); this process's rows come after ``before`` others."""
         if self.count == 1:
             return rows
         whole = rows.new_zeros(total, *rows.shape[1:])
@@ -60,7 +58,7 @@ ALONE: Final = Workers()
 
 @contextmanager
 def joined() -> Iterator[Workers]:
-    """Join the other processes where `torchrun` has started several; alone otherwise."""
+    """Join the processes that `torchrun` started, if it did; else there is one."""
     count = os.environ.get("WORLD_SIZE", "1")
     if count == "1":
         yield ALONE

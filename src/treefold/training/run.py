@@ -1,4 +1,4 @@
-"""Runs: training whose every step is kept in a directory, and goes on there after any end."""
+"""Runs: training that is kept in a directory, and can be resumed there after any interruption."""
 
 import json
 import os
@@ -26,6 +26,7 @@ from treefold.training.distributed import ALONE, Workers
 from treefold.training.examples import Examples
 from treefold.training.saving import CONFIG, SavedModel, load_model, read_tensors, write_tensors, write_text
 from treefold.training.settings import RunSettings
+from treefold.training.task import task_of
 from treefold.training.trainer import (
     Reporter,
     Result,
@@ -40,13 +41,13 @@ from treefold.trees.forest import Forest
 
 try:
     import fcntl
-except ImportError:  # a system without it: nothing keeps two processes apart there
+except ImportError:  # a system without it: nothing stops two processes from writing to one run
     fcntl = None  # type: ignore[assignment]
 
 CHECKPOINT, METRICS, ENVIRONMENT = "checkpoint.safetensors", "metrics.jsonl", "environment.json"
 _OPTIMISER: Final = "optimiser."
 _STATE: Final = TypeAdapter(State)
-_ANEW: Final = "take a copy of the directory, or remove it and start the run anew."
+_REMEDY: Final = "take a copy of the directory, or remove it and start the run again."
 
 
 def train(
@@ -57,10 +58,10 @@ def train(
     reporter: Reporter | None = None,
     workers: Workers = ALONE,
 ) -> tuple[SavedModel, Result]:
-    """Train a model on a data set, in a run directory that must not exist yet.
+    """Train a model on a data set, in a run directory that must not exist yet or be empty.
 
     The directory holds ``config.toml`` (resolved settings), ``vocabulary.json``, ``model.safetensors`` (the best weights so
-    far), ``metrics.jsonl`` (a line an epoch), ``environment.json``, and ``checkpoint.safetensors``, from which `resume` goes on.
+    far), ``metrics.jsonl`` (one line per epoch), ``environment.json``, and ``checkpoint.safetensors``, which `resume` reads.
     """
     folder = Path(folder)
     if workers.is_first and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -68,12 +69,10 @@ def train(
             f"{folder}: expected a name that is free, got one that exists; choose another"
             f"{', or go on there with --resume' if (folder / CHECKPOINT).is_file() else ''}."
         )
-    examples = Examples.of(data, settings.task)
-    outputs = 1 if settings.task == "regression" else len(data.classes)
-    if settings.task != "regression" and outputs < 2:
-        raise TrainingError(
-            f"training expects at least two classes, got {list(data.classes)}; there is nothing to learn."
-        )
+    task = task_of(settings.task)
+    examples, classes, outputs = Examples.of(data, task), task.class_names(data), task.outputs(data)
+    if task.has_classes and outputs < 2:
+        raise TrainingError(f"training expects at least two classes, got {list(classes)}; there is nothing to learn.")
     seed_everything(settings)
     train_numbers = data.splits.get("train", np.zeros(0, np.int64))
     if not len(train_numbers):
@@ -83,8 +82,7 @@ def train(
         )
     model_settings, labels = resolve(settings.model, facts_of(trees_seen(data)))
     settings = settings.model_copy(update={"model": model_settings})
-    model = build_model(model_settings, labels, settings.task, outputs)
-    classes = () if settings.task == "regression" else data.classes
+    model = build_model(model_settings, labels, task, outputs)
     saved = SavedModel(model, settings, labels, classes, outputs)
     trainer = _trainer(saved, examples, data, workers)
     if not workers.is_first:
@@ -97,7 +95,7 @@ def train(
             saved.save(folder)
             _write_checkpoint(folder, trainer)
         except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)  # it was empty, and nobody could go on with what there is
+            shutil.rmtree(folder, ignore_errors=True)  # it was empty before, and is no run yet
             if existed:
                 folder.mkdir(exist_ok=True)
             raise
@@ -107,7 +105,7 @@ def train(
 def resume(
     data: Dataset, folder: str | os.PathLike[str], *, reporter: Reporter | None = None, workers: Workers = ALONE
 ) -> tuple[SavedModel, Result]:
-    """Go on with a run that was ended before it was finished; the end is that of a run without interruption, bit for bit."""
+    """Resume an interrupted run; it ends with the same weights, bit for bit, as without the interruption."""
     folder = Path(folder)
     if not (folder / CHECKPOINT).is_file():
         got = "one without a checkpoint; remove it, and" if folder.is_dir() else "no such directory;"
@@ -120,19 +118,19 @@ def resume(
         saved = load_model(folder)
         if _data_of(folder / ENVIRONMENT) != data.fingerprint():
             raise TrainingError(
-                f"{folder}: expected the data set that the run began with, got another; give the same one."
+                f"{folder}: expected the data set that the run began with, got a different one; give the same one."
             )
         seed_everything(saved.settings)
         trainer = _trainer(saved, Examples.of(data, saved.settings.task), data, workers)
         _read_checkpoint(folder, trainer)
-        if workers.is_first and trainer.state.history:  # what a crash between checkpoint and files may have left out
+        if workers.is_first and trainer.state.history:  # a crash may have come between the two writes
             _write_epoch(folder, saved, trainer)
         return _run(saved, trainer, folder, reporter)
 
 
 @contextmanager
 def _held(folder: Path) -> Iterator[None]:
-    """Hold a run for one process at a time, where the system can: two would replace each other's files."""
+    """Lock a run for one process, if the system can: two would replace each other's files."""
     if fcntl is None:
         yield
         return
@@ -141,7 +139,7 @@ def _held(folder: Path) -> Iterator[None]:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(handle)
-        raise FileError(f"{folder}: expected a run that is not under way, got one that is; wait for its end.") from None
+        raise FileError(f"{folder}: another process is working on this run; wait until it has ended.") from None
     except OSError:  # a file system without locks
         pass
     try:
@@ -156,12 +154,12 @@ def _data_of(path: Path) -> object:
         return json.loads(path.read_text(encoding="utf-8"))["data"]
     except (OSError, ValueError, TypeError, KeyError):
         raise ModelFileError(
-            f"{path}: expected what `train` wrote, got another file or none; take a copy, or start the run anew."
+            f"{path}: expected the file that `train` wrote, but it is missing or damaged; {_REMEDY}"
         ) from None
 
 
 def _run(saved: SavedModel, trainer: Trainer, folder: Path, reporter: Reporter | None) -> tuple[SavedModel, Result]:
-    if not trainer.workers.is_first:  # the first process writes the files, and talks
+    if not trainer.workers.is_first:  # the first process writes the files and reports
         result = trainer.run(Silent())
         trainer.flat.release()
         return saved, result
@@ -189,6 +187,8 @@ def _run(saved: SavedModel, trainer: Trainer, folder: Path, reporter: Reporter |
     except KeyboardInterrupt:
         _write_checkpoint(folder, trainer)
         raise
+    except TrainingError as problem:
+        raise TrainingError(f"{problem} The last good checkpoint is in {folder}.") from None
     finally:
         if board is not None:
             board.close()
@@ -199,9 +199,9 @@ def _run(saved: SavedModel, trainer: Trainer, folder: Path, reporter: Reporter |
 
 @contextmanager
 def _interrupts_between_batches() -> Iterator[threading.Event]:
-    """Turn Ctrl-C into an event, so that training ends between two batches, where a checkpoint is of one moment.
+    """Turn Ctrl-C into an event, so that training ends between two batches and its checkpoint is consistent.
 
-    Nothing changes where somebody else takes care of Ctrl-C, or in other threads than the main one, which alone is told of it.
+    Does nothing if Ctrl-C has a handler already, or in threads other than the main one, which alone receives it.
     """
     interrupted = threading.Event()
     is_main = threading.current_thread() is threading.main_thread()
@@ -216,7 +216,7 @@ def _interrupts_between_batches() -> Iterator[threading.Event]:
 
 
 def _write_epoch(folder: Path, saved: SavedModel, trainer: Trainer) -> None:
-    """Write the metrics so far, and the best weights where they are new."""
+    """Write the metrics so far, and the best weights if they are new."""
     write_text(folder / METRICS, "".join(json.dumps(line) + "\n" for line in trainer.state.history))
     if trainer.state.best_epoch == trainer.state.epoch or trainer.finished:
         current = trainer.flat.values.data.clone()
@@ -246,21 +246,23 @@ def _read_checkpoint(folder: Path, trainer: Trainer) -> None:
         facts = json.loads(header[8 : 8 + int.from_bytes(header[:8], "little")])["__metadata__"]
         state = _STATE.validate_python(json.loads(facts["state"]))
     except (ValueError, TypeError, KeyError):
-        raise ModelFileError(f"{path}: expected the checkpoint of a run, got another file; {_ANEW}") from None
+        raise ModelFileError(
+            f"{path}: expected the checkpoint of a run, got a damaged or different file; {_REMEDY}"
+        ) from None
     values, random = trainer.flat.values.data, torch.random.get_rng_state()
     expected = {"values": values.shape, "best": values.shape, "random": random.shape}
     if state.step:
         expected |= {f"{_OPTIMISER}{name}": shape for name, shape in optimiser_shapes(trainer).items()}
     if {name: tensor.shape for name, tensor in tensors.items()} != expected:
         raise ModelFileError(
-            f"{path}: expected the weights and the optimiser of the run in {CONFIG}, got others; {_ANEW}"
+            f"{path}: expected the weights and the optimiser of the run in {CONFIG}, got different names or shapes; {_REMEDY}"
         )
     if not all(bool(tensor.isfinite().all()) for tensor in tensors.values()):
-        raise ModelFileError(f"{path}: expected finite numbers, got others; {_ANEW}")
+        raise ModelFileError(f"{path}: expected finite numbers, got NaN or infinity; {_REMEDY}")
     if facts.get("order") != str(trainer.flat.order):
         raise ModelFileError(
-            f"{path}: expected parameters in the order of this version of treefold, got that of another; "
-            f"go on with that version, or start the run anew."
+            f"{path}: expected parameters in the order of this version of treefold, got the order of a different one; "
+            f"resume with that version, or start the run again."
         )
     values.copy_(tensors["values"])
     trainer.best.copy_(tensors["best"])
@@ -277,13 +279,13 @@ def _trainer(saved: SavedModel, examples: Examples, data: Dataset, workers: Work
 
 
 def trees_seen(data: Dataset) -> Forest:
-    """Return the trees of all splits: a model must know the labels of the test set to be asked about it."""
+    """Return the trees of all splits: a model must know the labels of the test set to be evaluated on it."""
     numbers = np.unique(np.concatenate([np.zeros(0, np.int64), *map(np.asarray, data.splits.values())]))
     return data.forest if len(numbers) == len(data) else data.forest[data.trees_of(numbers)]
 
 
 def seed_everything(settings: RunSettings) -> None:
-    """Make what follows depend on the seed alone."""
+    """Seed torch, and set the number of its threads if the settings say so."""
     torch.manual_seed(settings.training.seed)
     if settings.training.threads is not None:
         torch.set_num_threads(settings.training.threads)

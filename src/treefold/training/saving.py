@@ -16,6 +16,7 @@ from treefold.files import atomic_file
 from treefold.nn.model import TreeModel
 from treefold.training.build import Labels, build_model
 from treefold.training.settings import RunSettings, read_toml, to_toml
+from treefold.training.task import Task, task_of
 
 VERSION: Final = 1
 _MOST_OUTPUTS: Final = 10**9
@@ -25,10 +26,9 @@ CONFIG, VOCABULARY, WEIGHTS = "config.toml", "vocabulary.json", "model.safetenso
 @final
 @dataclass(frozen=True)
 class SavedModel:
-    """A model with all that is needed to use it on new trees.
+    """A model with everything that is needed to use it on new trees.
 
-    ``settings`` are resolved: nothing in them is left to be chosen from data. ``classes`` are the names of the outputs;
-    empty for regression.
+    ``settings`` are resolved: none is left to be chosen from data. ``classes`` are the names of the outputs, empty for numbers.
     """
 
     model: TreeModel
@@ -37,8 +37,13 @@ class SavedModel:
     classes: tuple[str, ...]
     outputs: int
 
+    @property
+    def task(self) -> Task:
+        """The task of the model."""
+        return task_of(self.settings.task)
+
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write the model into a directory, which is made if need be; each file is replaced whole."""
+        """Write the model into a directory, which is created if necessary; each file is replaced atomically."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         write_text(folder / CONFIG, to_toml(self.settings))
@@ -71,12 +76,14 @@ def load_model(folder: str | os.PathLike[str]) -> SavedModel:
     fresh = model.state_dict()
     if {name: value.shape for name, value in weights.items()} != {name: value.shape for name, value in fresh.items()}:
         raise ModelFileError(
-            f"{folder / WEIGHTS}: expected the weights of the model in {CONFIG}, got others; the directory was mixed up."
+            f"{folder / WEIGHTS}: expected the weights of the model in {CONFIG}, got different names or shapes; "
+            f"the files are not of one model."
         )
     for name, value in weights.items():
         if value.is_floating_point() != fresh[name].is_floating_point() or not bool(value.isfinite().all()):
             raise ModelFileError(
-                f"{folder / WEIGHTS}: expected finite numbers in {name!r}, got others; take a copy, or train again."
+                f"{folder / WEIGHTS}: expected finite floating-point numbers in {name!r}, got NaN, infinity or integers; "
+                f"restore a copy, or train again."
             )
     model.load_state_dict(weights)
     model.eval()
@@ -98,7 +105,7 @@ def _vocabulary(path: Path) -> dict[str, Any]:
         raise ModelFileError(f"{path}: expected an entry {missing[0]!r}, got none; the model is damaged.")
     for name in ("operators", "labels", "classes"):
         if not isinstance(facts[name], list) or not all(isinstance(each, str) for each in facts[name]):
-            raise ModelFileError(f"{path}: expected {name!r} to be a list of texts, got others; the model is damaged.")
+            raise ModelFileError(f"{path}: expected {name!r} to be a list of texts; the model is damaged.")
     count = facts["outputs"]
     if type(count) is not int or not 1 <= count <= _MOST_OUTPUTS or len(facts["classes"]) not in (0, count):
         raise ModelFileError(
@@ -108,13 +115,13 @@ def _vocabulary(path: Path) -> dict[str, Any]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace a text file, whole."""
+    """Write a text file atomically."""
     with atomic_file(path) as file:
         file.write(text.encode("utf-8"))
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], facts: dict[str, str] | None = None) -> None:
-    """Replace a safetensors file, whole; ``facts`` go to its header."""
+    """Write a safetensors file atomically; ``facts`` go into its header."""
     data = safetensors.torch.save({name: tensor.contiguous() for name, tensor in tensors.items()}, metadata=facts)
     with atomic_file(path) as file:
         file.write(data)
@@ -126,5 +133,5 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         return safetensors.torch.load(path.read_bytes())
     except (OSError, SafetensorError) as problem:
         raise ModelFileError(
-            f"{path}: expected a whole safetensors file, got {problem}; the file is damaged, take a copy or train again."
+            f"{path}: expected a whole safetensors file, got {problem}; the file is damaged; restore a copy, or train again."
         ) from None

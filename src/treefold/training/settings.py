@@ -1,25 +1,42 @@
-"""Settings of models and of training: checked, immutable, read from and written to TOML."""
+"""Settings of models and of training: checked, immutable, read from TOML and written to it."""
 
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, Literal, Self, TypeVar, get_args
+from typing import Annotated, Any, Final, Literal, Self, TypeVar, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from treefold.errors import ConfigurationError, nearest
+from treefold.training.plugins import registered
+
+_UNREGISTERED: Final = "unregistered"
 
 
 def _number(value: Any) -> Any:
-    """Refuse what would be turned into a number, but is none: a truth value, digits in quotes."""
+    """Refuse values that pydantic would convert to a number: True, digits in quotes."""
     if isinstance(value, (bool, str)):
         raise PydanticCustomError("number", "Input should be a number")
     return value
 
 
-Task = Literal["tree", "pair", "node", "regression"]
+def _part(kind: str, default: str | None = None) -> AfterValidator:
+    """Check that a part has this name; the default is not looked up, so that settings can be imported without torch."""
+
+    def check(name: str) -> str:
+        if name != default:
+            try:
+                registered(kind, name)
+            except ConfigurationError as problem:
+                raise PydanticCustomError(_UNREGISTERED, "{problem}", {"problem": str(problem)}) from None
+        return name
+
+    return AfterValidator(check)
+
+
+TaskName = Annotated[str, _part("task", "tree")]
 Count = Annotated[int, BeforeValidator(_number), Field(gt=0)]
 Seed = Annotated[int, BeforeValidator(_number), Field(ge=0, lt=2**63)]
 Positive = Annotated[float, BeforeValidator(_number), Field(gt=0)]
@@ -29,14 +46,14 @@ Group = TypeVar("Group", bound="Settings")
 
 
 class Settings(BaseModel):
-    """A group of settings; an unknown name is an error that names the nearest."""
+    """A group of settings; the error about an unknown name suggests the nearest one."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
     @model_validator(mode="before")
     @classmethod
     def _none(cls, values: Any) -> Any:
-        """TOML has no null: the word none stands for it."""
+        """Read the word none as None, because TOML has no null."""
         if not isinstance(values, dict):
             return values
         free = {name for name, field in cls.model_fields.items() if NoneType in get_args(field.annotation)}
@@ -58,10 +75,13 @@ class Settings(BaseModel):
 
 
 class ModelSettings(Settings):
-    """What the model is; what is None is chosen from the data."""
+    """Settings of a model; those that are None are chosen from the data.
 
-    cell: Literal["lstm", "rnn"] = "lstm"
-    aggregator: Literal["sum", "full", "tucker", "canonical", "tensor-train"] | None = None
+    ``cell`` is a name of `CELLS`, ``aggregator`` one of `AGGREGATORS`; a user's own count as well.
+    """
+
+    cell: Annotated[str, _part("cell", "lstm")] = "lstm"
+    aggregator: Annotated[str, _part("aggregator")] | None = None
     state_size: Count = 20
     rank: Count | None = None
     shared: bool | None = None
@@ -78,10 +98,10 @@ class ModelSettings(Settings):
 
 
 class TrainingSettings(Settings):
-    """How the model is trained; the defaults are the paper's where it names them.
+    """How a model is trained; defaults are the paper's if it names them.
 
-    ``reduction`` says what the loss of a batch is: the mean of its examples' losses, or their sum, against which
-    ``weight_decay`` and ``l2`` weigh less by the size of the batch.
+    ``reduction`` says whether the loss of a batch is the mean or the sum of its examples' losses; against the sum,
+    ``weight_decay`` and ``l2`` count less by the size of the batch.
     """
 
     optimiser: Literal["adadelta", "adamw"] = "adadelta"
@@ -104,9 +124,9 @@ class TrainingSettings(Settings):
 
 
 class RunSettings(Settings):
-    """Everything that a run depends on besides its data."""
+    """Everything that a run depends on besides its data; ``task`` is a name of `TASKS`."""
 
-    task: Task = "tree"
+    task: TaskName = "tree"
     model: ModelSettings = ModelSettings()
     training: TrainingSettings = TrainingSettings()
 
@@ -114,17 +134,17 @@ class RunSettings(Settings):
 def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))  # some editors put a mark first
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))  # some editors write a byte order mark
     except OSError as problem:
         raise ConfigurationError(
             f"{path}: expected a file that can be read, got {problem.strerror or problem}."
         ) from None
-    except (ValueError, RecursionError) as problem:  # also numbers of thousands of digits, and a thousand brackets
+    except (ValueError, RecursionError) as problem:  # also for huge numbers and deep nesting
         raise ConfigurationError(f"{path}: expected TOML, got {problem}; see toml.io for the format.") from None
 
 
 def to_toml(settings: Settings) -> str:
-    """Write settings as TOML, groups as tables; what is None is left out, or is the word none where that is no default.
+    """Write settings as TOML, groups as tables. None is left out if it is the default, else written as the word none.
 
     >>> print(to_toml(ModelSettings(rank=3)).splitlines()[1])
     state_size = 20
@@ -190,7 +210,7 @@ def _toml(value: Any) -> str:
 
 def _first_problem(problem: ValidationError, cls: type[BaseModel]) -> str:
     errors = problem.errors()
-    # A misspelt name is why another is missing.
+    # Name a misspelt setting before the required one that is missing because of it.
     error = next((each for each in errors if each["type"] == "extra_forbidden"), errors[0])
     path = [str(part) for part in error["loc"]]
     if error["type"] == "extra_forbidden":
@@ -201,4 +221,6 @@ def _first_problem(problem: ValidationError, cls: type[BaseModel]) -> str:
                 annotation.model_fields if isinstance(annotation, type) and issubclass(annotation, BaseModel) else {}
             )
         return f"expected a known setting, got {'.'.join(path)!r}{nearest(path[-1], fields)}."
+    if error["type"] == _UNREGISTERED:
+        return f"{'.'.join(path)}: {error['msg']}"
     return f"{'.'.join(path)}: {error['msg'].lower()}, got {error['input']!r}."

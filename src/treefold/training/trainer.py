@@ -18,51 +18,52 @@ from treefold.nn.engine import FusedEngine, TorchEngine
 from treefold.nn.flat import FlatParameters
 from treefold.nn.model import TreeModel
 from treefold.training.distributed import ALONE, Workers
-from treefold.training.examples import Examples, Ints, Score, deal
+from treefold.training.examples import Examples, Score, epoch_batches
 from treefold.training.settings import TrainingSettings
+from treefold.trees.batch import Ints
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far an epoch is: batches done and in all, and of the targets seen so far their number, mean loss and accuracy."""
+    """How far an epoch is: batches done and in all, and the number, mean loss and accuracy of the targets seen so far."""
 
     epoch: int
     batch: int
     batches: int
     seen: int
     loss: float
-    accuracy: float | None  # None where the targets are numbers
+    accuracy: float | None  # None if the targets are numbers
 
 
 class Reporter(Protocol):
-    """Is told how training goes."""
+    """Follows a training."""
 
     def batch(self, progress: Progress) -> None:
-        """Take note of a batch."""
+        """Called after each batch."""
 
     def epoch(self, metrics: dict[str, Any]) -> None:
-        """Take note of an epoch."""
+        """Called after each epoch."""
 
 
 @final
 class Silent:
-    """Says nothing."""
+    """A reporter that reports nothing."""
 
     def batch(self, progress: Progress) -> None:
-        """Pass."""
+        """Do nothing."""
 
     def epoch(self, metrics: dict[str, Any]) -> None:
-        """Pass."""
+        """Do nothing."""
 
 
 @final
 @dataclass
 class State:
-    """Where training stands: with the parameters and the optimiser's state, all that is needed to go on from there."""
+    """How far training is; together with the parameters and the optimiser's state, all that is needed to resume it."""
 
     epoch: int = 0  # completed epochs
-    batch: int = 0  # completed batches of the epoch that is under way
+    batch: int = 0  # completed batches of the current epoch
     step: int = 0
     loss_sum: float = 0.0
     correct: int = 0
@@ -78,7 +79,7 @@ class State:
 @final
 @dataclass(frozen=True)
 class Result:
-    """How training ended; the model has the best weights."""
+    """The outcome of a training; the model has the best weights."""
 
     epochs: int
     best_epoch: int
@@ -88,7 +89,7 @@ class Result:
 
 @final
 class Trainer:
-    """A training under way: model, examples, optimiser and state."""
+    """A training: model, examples, optimiser and state."""
 
     def __init__(
         self,
@@ -103,7 +104,7 @@ class Trainer:
         self.train_numbers, self.validation_numbers = examples.known(train), examples.known(validation)
         if not len(self.train_numbers):
             raise TrainingError(
-                "training expects at least one example with a known label, got none; look at the train split."
+                "training expects at least one example with a known label, got none; check the train split."
             )
         self.flat = FlatParameters(model, model.layouts())
         self.optimiser = _optimiser(self.flat.values, settings)
@@ -113,7 +114,7 @@ class Trainer:
 
     @property
     def finished(self) -> bool:
-        """Whether all epochs are done, or patience is at its end."""
+        """Whether all epochs are done, or validation has not improved for `patience` epochs."""
         waited = self.state.epoch - self.state.best_epoch
         patience = self.settings.patience if len(self.validation_numbers) else None
         return self.state.epoch >= self.settings.epochs or (patience is not None and waited >= patience)
@@ -121,9 +122,9 @@ class Trainer:
     def run(self, reporter: Reporter, after: Callable[["Trainer"], None] = lambda trainer: None) -> Result:
         """Train until finished; ``after`` is called after each batch and each epoch."""
         self.model.train()
-        is_fused = isinstance(self.model.engine(), FusedEngine)
         self.model.encoder.flat = self.flat
         try:
+            is_fused = isinstance(self.model.engine(), FusedEngine)
             with reserve_threads_for_kernels() if is_fused else nullcontext():
                 while not self.finished:
                     self._epoch(reporter, after)
@@ -137,7 +138,7 @@ class Trainer:
 
     def _epoch(self, reporter: Reporter, after: Callable[["Trainer"], None]) -> None:
         state = self.state
-        batches = deal(self.examples, self.train_numbers, self.settings, state.epoch)
+        batches = epoch_batches(self.examples, self.train_numbers, self.settings, state.epoch)
         self._engine = self.model.engine()
         total_steps = self.settings.epochs * len(batches)
         start, processor_start = time.perf_counter() - state.seconds, time.process_time() - state.processor_seconds
@@ -145,7 +146,7 @@ class Trainer:
             chosen = batches[state.batch]
             loss, correct, count = self._step(chosen, total_steps)
             if not math.isfinite(loss):
-                raise self._diverged(f"a finite loss, got {loss}")
+                raise self._diverged(f"the loss became {loss}")
             state.batch += 1
             state.loss_sum += loss * count
             state.correct += correct
@@ -160,23 +161,25 @@ class Trainer:
         after(self)
 
     def require_finite(self) -> None:
-        """Raise unless all weights are finite; asked before they are kept, since the loss tells of the weights before a step."""
+        """Raise unless all weights are finite. Checked before they are written: a loss is that of the weights before the step."""
         if not bool(self.flat.values.data.isfinite().all()):
-            raise self._diverged("finite weights, got others")
+            raise self._diverged("weights became NaN or infinite")
 
     def _diverged(self, problem: str) -> TrainingError:
+        settings = self.settings
+        advice = [f"lower learning_rate (now {_base_rate(settings):g})"]
+        advice += ["set clip=1"] if settings.clip is None else [f"lower clip (now {settings.clip:g})"]
         return TrainingError(
-            f"epoch {self.state.epoch + 1}, batch {self.state.batch + 1}: expected {problem}; lower learning_rate, or set "
-            f"clip=1. The last good checkpoint is kept."
+            f"epoch {self.state.epoch + 1}, batch {self.state.batch + 1}: training diverged: {problem}; {', or '.join(advice)}."
         )
 
     def _progress(self, batches: int) -> Progress:
         state = self.state
-        accuracy = None if self.examples.task == "regression" else state.correct / state.seen
+        accuracy = state.correct / state.seen if self.examples.task.has_classes else None
         return Progress(state.epoch + 1, state.batch, batches, state.seen, state.loss_sum / state.seen, accuracy)
 
     def _step(self, chosen: Ints, total_steps: int) -> tuple[float, int, int]:
-        """Take one step; return the loss before it, the number of right answers and of targets."""
+        """Take one step; return the loss before it, the number of right predictions and of targets."""
         settings = self.settings
         loss, correct, count = self._add_gradients(chosen)
         if settings.reduction == "sum":
@@ -191,7 +194,7 @@ class Trainer:
         for group in self.optimiser.param_groups:
             group["lr"] = _base_rate(settings) * _rate_factor(settings, self.state.step, total_steps)
         self.optimiser.step()
-        if not isinstance(self.optimiser, FlatAdadelta):  # which has cleared it
+        if not isinstance(self.optimiser, FlatAdadelta):  # which clears it
             self.flat.gradient.zero_()
         if settings.weight_decay:
             self.flat.restore_constants()
@@ -199,33 +202,25 @@ class Trainer:
         return loss, correct, count
 
     def _add_gradients(self, chosen: Ints) -> tuple[float, int, int]:
-        """Add the gradient of the batch's mean loss to the zeros that stand there; of several processes each takes its share."""
+        """Add the gradient of the batch's mean loss to the flat gradient; each of several processes takes its share."""
         if self.workers.count == 1:
             return self._backward(chosen)
         share = self.workers.share(chosen)
         loss, correct, count = self._backward(share) if len(share) else (0.0, 0, 0)
-        # The mean over all is the mean of the shares' means, each weighed by its number of targets.
+        # The mean of all is the mean of the shares' means, weighted by their numbers of targets.
         sums = self.workers.add_up(torch.tensor([loss * count, correct, count], dtype=torch.float64)).tolist()
         self.workers.add_up(self.flat.gradient.mul_(count / max(sums[2], 1)))
         return sums[0] / max(sums[2], 1), int(sums[1]), int(sums[2])
 
     def _backward(self, chosen: Ints) -> tuple[float, int, int]:
-        examples = self.examples
-        result = self._engine.gradients(
-            examples.forest,
-            examples.trees_of(chosen),
-            lambda outputs: examples.loss(outputs, chosen),
-            examples.plain_classes(chosen),
-        )
+        examples, trees = self.examples, self.examples.trees_of(chosen)
+        classes = examples.plain_classes(chosen)
+        result = self._engine.gradients(examples.forest, trees, lambda outputs: examples.loss(outputs, chosen), classes)
         if result.right is not None:
             return result.loss, result.right, len(chosen)
-        if examples.task == "regression" or result.outputs is None:
-            return result.loss, 0, len(chosen)
-        # In numpy, whose calls cost less than torch's on so few numbers.
-        target = examples.target(chosen).numpy()
-        right = result.outputs.cpu().numpy().argmax(1) == target  # never if the target is unknown, -1
-        count = len(target) if examples.task != "node" else int((target >= 0).sum())
-        return result.loss, int(np.count_nonzero(right)), count
+        target = examples.target(chosen)
+        right = 0 if result.outputs is None else examples.task.count_right(result.outputs, target)
+        return result.loss, right, examples.target_count(target)
 
     def _close_epoch(self, reporter: Reporter) -> None:
         state = self.state
@@ -234,17 +229,17 @@ class Trainer:
         if len(self.validation_numbers):
             measured = Score.of(self.model, self.examples, self.validation_numbers, self.workers)
             if not math.isfinite(measured.loss):
-                raise self._diverged(f"a finite loss on validation, got {measured.loss}")
+                raise self._diverged(f"the validation loss became {measured.loss}")
         state.epoch += 1
         metrics: dict[str, Any] = {"epoch": state.epoch, "loss": state.loss_sum / state.seen}
-        if self.examples.task != "regression":
+        if self.examples.task.has_classes:
             metrics["accuracy"] = state.correct / state.seen
         metrics["seconds"] = round(state.seconds, 3)
-        metrics["processor_seconds"] = round(state.processor_seconds, 3)  # what it costs on a machine that is shared
+        metrics["processor_seconds"] = round(state.processor_seconds, 3)  # the cost on a shared machine
         metrics["examples_per_second"] = round(len(self.train_numbers) / max(state.seconds, 1e-9), 1)
         if measured is not None:
             metrics["validation_loss"], metrics["validation_score"] = measured.loss, measured.score
-            # Of equal scores the lower loss: a few trees held out are soon all right, by chance.
+            # Ties go to the lower loss: with few validation trees, all are soon right by chance.
             if (measured.score, -measured.loss) > (state.best_score, -state.best_loss):
                 state.best_score, state.best_loss, state.best_epoch = measured.score, measured.loss, state.epoch
                 self.best.copy_(self.flat.values.data)
@@ -266,7 +261,7 @@ def fit(
     validation: Ints | None = None,
     reporter: Reporter | None = None,
 ) -> Result:
-    """Train a model in memory; it ends with the weights that were best on validation, or the last without one.
+    """Train a model in memory. It ends with the weights that were best on validation, or with the last if there is none.
 
     >>> from treefold.training.build import build_model, facts_of, resolve
     >>> from treefold.trees.forest import Forest
@@ -290,7 +285,7 @@ def _base_rate(settings: TrainingSettings) -> float:
 
 
 def _rate_factor(settings: TrainingSettings, step: int, total: int) -> float:
-    """Rise in a line over the warm-up, then stay, or fall to zero along a cosine."""
+    """Rise linearly during warm-up, then stay, or fall to zero along a cosine."""
     warm = settings.warmup * total
     if step < warm:
         return (step + 1) / warm
@@ -307,7 +302,7 @@ def _optimiser(values: nn.Parameter, settings: TrainingSettings) -> torch.optim.
 
 
 def optimiser_shapes(trainer: Trainer) -> dict[str, torch.Size]:
-    """Return the names and shapes of the optimiser's state, as it is from the first step on."""
+    """Return the names and shapes of the optimiser's state after the first step."""
     names = {"adadelta": ("square_avg", "acc_delta"), "adamw": ("exp_avg", "exp_avg_sq")}
     shape = trainer.flat.values.shape
     return {"step": torch.Size(()), **dict.fromkeys(names[trainer.settings.optimiser], shape)}
@@ -320,7 +315,7 @@ def optimiser_tensors(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
 
 
 def load_optimiser_tensors(optimiser: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
-    """Put the state of an optimiser of one tensor back."""
+    """Restore the state of an optimiser of one tensor."""
     whole = optimiser.state_dict()
     whole["state"] = {0: tensors} if tensors else {}
     optimiser.load_state_dict(whole)

@@ -1,1 +1,8 @@
-"""Trees, forests of them, and batches."""
+"""Trees, and many of them in flat arrays. Nothing here imports torch.
+
+- `tree`: a `Tree` is a label and ordered children; s-expressions are read and written here.
+- `forest`: a `Forest` is many trees in a few arrays, with a file format that is opened as a memory map.
+- `batch`: a `Batch` is some trees of a forest, with the order in which their nodes can be computed.
+- `vocabulary`: a `Vocabulary` numbers text labels.
+- `shaping`: `limit_arity`, `binarise`, `unbinarise` and `group` rewrite trees with wide nodes.
+"""

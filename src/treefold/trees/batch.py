@@ -1,8 +1,8 @@
-"""The nodes of a set of trees, and their schedule: which nodes can be computed together, and where their children stand.
+"""Batches: the nodes of some trees, and the order in which they are computed.
 
-Nodes are scheduled by depth, deepest first. All children of the nodes at depth d then stand at depth d+1, so that a level
-needs the states of one other level only: a chain costs time and memory linear in its nodes. The children of a level are padded
-to its widest node.
+Nodes are computed by depth, deepest first. All children of the nodes at depth d are at depth d+1, so a level needs the states
+of one other level only, and a chain costs time and memory linear in its nodes. The children of a level are padded to its
+widest node.
 """
 
 import functools
@@ -17,6 +17,7 @@ from treefold.trees.vocabulary import Vocabulary
 
 # Axes:  N nodes of the batch · B trees · n nodes of one level · W child slots in use on one level
 Ints = npt.NDArray[np.int64]
+"""The type of row numbers, here and in all other rooms."""
 
 
 @final
@@ -24,8 +25,8 @@ Ints = npt.NDArray[np.int64]
 class Level:
     """The nodes of one depth, as a slice of the schedule.
 
-    ``children`` (n, W) are rows of the level below, counted from 1; row 0 is the absent child (⊥). ``parents`` (n,) are
-    rows of the level above, counted from 1, and ``slots`` (n,) say which child of it the node is; at the roots both are 0.
+    ``children`` (n, W) are rows of the level below, counted from 1; row 0 is the absent child (⊥). ``parents`` (n,) are rows
+    of the level above, counted from 1, and ``slots`` (n,) the nodes' places among their siblings; both are 0 at the roots.
     """
 
     nodes: slice
@@ -37,10 +38,10 @@ class Level:
 @final
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """The nodes of a batch by depth, deepest first; equal labels of a level stand together.
+    """The nodes of a batch by depth, deepest first, and by label within a level.
 
-    ``order`` (N,) are the batch's nodes in that order, ``places`` (N,) the place of each node in it; ``level_sizes`` the number
-    of nodes at each depth, deepest first.
+    ``order`` (N,) lists the batch's nodes in that order, ``places`` (N,) is its inverse: the place of each node. ``level_sizes``
+    are the numbers of nodes at each depth, deepest first.
     """
 
     order: Ints
@@ -53,7 +54,7 @@ class Schedule:
 
     @property
     def width(self) -> int:
-        """The greatest number of child slots in use; absent children behind the last present one do not count."""
+        """The greatest number of child slots in use; absent children after the last present one do not count."""
         return int(self.level_widths.max())
 
     def levels(self) -> Iterator[Level]:
@@ -70,12 +71,12 @@ class Schedule:
 @final
 @dataclass(frozen=True)
 class Batch:
-    """The nodes of B trees in the forest's order: tree after tree, post-order.
+    """The nodes of B trees, tree after tree, each in post-order.
 
-    - ``labels`` (N,): codes as in `Forest`, and ``vectors`` (V, M), the table of the batch's vector labels;
-    - ``parents`` (N,): the row of the parent, -1 at the roots; ``slots`` (N,): which child of it a node is;
+    - ``labels`` (N,): codes as in `Forest`; ``vectors`` (V, M): the batch's vector labels;
+    - ``parents`` (N,): the row of the parent, -1 at the roots; ``slots`` (N,): the node's place among its siblings;
     - ``roots`` (B,): the rows of the roots;
-    - ``schedule``: the order by levels, made when it is first asked for.
+    - ``schedule``: the order by levels, computed on first use.
 
     >>> from treefold import Forest
     >>> batch = Forest(["(MIN 2 _ (MAX 1 3))", "7"]).batch()
@@ -103,7 +104,7 @@ class Batch:
         return len(self.roots)
 
     def tree_of(self, node: int) -> int:
-        """Return which tree of the batch a node belongs to."""
+        """Return the number, within the batch, of the tree that a node belongs to."""
         return int(np.searchsorted(self.roots, node))
 
     @functools.cached_property
@@ -119,7 +120,7 @@ class Batch:
         level_starts = np.cumsum(level_sizes) - level_sizes
         levels = deepest - depths[order]
         slots = self.slots[order]
-        # The roots, and only they, are at depth 0: they are the last level, the other nodes are the first `inner` ones.
+        # Only the roots are at depth 0: they are the last level, and the other nodes are the first `inner` ones.
         inner = count - trees
         parents = np.zeros(count, np.int64)
         parents[:inner] = places[self.parents[order[:inner]]] - level_starts[levels[:inner] + 1] + 1
@@ -138,7 +139,7 @@ class Batch:
 
 
 def _depths(parents: Ints) -> Ints:
-    """Return the number of edges from each node to its root, for the row of each node's parent, -1 at the roots.
+    """Return the number of edges from each node to its root; ``parents`` are the rows of the nodes' parents, -1 at the roots.
 
     >>> _depths(np.array([1, 3, 3, -1])).tolist()
     [2, 1, 1, 0]

@@ -1,33 +1,53 @@
-"""Forests: many trees as a few flat arrays, built once, saved, memory-mapped; the only thing that training touches."""
+"""Forests: many trees in a few flat arrays, and the file that holds them. docs/forest-format.md describes the file."""
 
+import json
+import math
 import os
+import struct
+import zlib
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from reprlib import repr as shortened
-from typing import Any, Final, Self, cast, final, overload
+from typing import Any, Final, NamedTuple, Self, cast, final, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from treefold.errors import ForestFileError, ParseError, TreeError, TreeIndexError
-from treefold.trees.batch import Batch
-from treefold.trees.columns import Array, read_columns, write_columns
+from treefold.files import atomic_file
+from treefold.trees.batch import Batch, Ints
 from treefold.trees.tree import Label, Tree
 from treefold.trees.vocabulary import Vocabulary
 
 # Axes:  N nodes · T trees · V nodes with a vector label · M length of a vector label
+Array = npt.NDArray[Any]
+
 _NODE_COLUMNS: Final = ("labels", "parents", "slots", "widths", "depths")
-_LARGEST: Final = 2**31 - 1
 _DTYPES: Final = {**dict.fromkeys(_NODE_COLUMNS, np.int32), "offsets": np.int64, "vectors": np.float64}
+_LARGEST: Final = 2**31 - 1
+
+MAGIC: Final = b"TREEFOLD"
+VERSION: Final = 1
+SMALL: Final = 16 * 2**20  # bytes of a file that is verified when it is opened
+_PREAMBLE: Final = struct.Struct("<8sIIQ")  # magic, version, CRC-32 of the header, length of the header
+_ALIGNMENT: Final = 64
+_WIDE: Final = 2**16  # child slots of a node that is only believed once the whole file is verified
+_CHUNK: Final = 2**22  # nodes that are verified at a time
+
+
+class _File(NamedTuple):
+    path: Path
+    checksums: dict[str, int]
 
 
 @final
 class Forest:
     """A sequence of trees in flat arrays, with their vocabulary.
 
-    The nodes of a tree stand together in post-order (children before parents, the root last), tree after tree:
+    The nodes are stored tree after tree, each tree in post-order (children before parents, the root last):
 
-    - ``labels`` (N,): the label's code in ``vocabulary``; ``-1 - row`` where the label is row ``row`` of ``vectors`` (V, M);
+    - ``labels`` (N,): the label's code in ``vocabulary``, or ``-1 - row`` if the label is row ``row`` of ``vectors`` (V, M);
     - ``parents`` (N,): the parent's place within the tree, -1 at the root; ``slots`` (N,): which child of it this node is;
     - ``widths`` (N,): the number of child slots; ``depths`` (N,): the number of edges to the root;
     - ``offsets`` (T+1,): tree ``t`` has the nodes ``offsets[t]:offsets[t + 1]``.
@@ -39,29 +59,30 @@ class Forest:
     [Tree.parse('7'), Tree.parse('(MIN 2 _ (MAX 1 3))')]
     """
 
+    _unverified: _File | None = None  # the file that was opened without reading all its data
+
     def __init__(self, trees: Iterable[Tree | str], vocabulary: Vocabulary | Iterable[str] | None = None) -> None:
-        """Take trees, or s-expressions; with a ``vocabulary`` given, a label outside it is an error."""
+        """Take trees or s-expressions; if a ``vocabulary`` is given, all labels must be in it."""
         if isinstance(trees, (Tree, str)) or not isinstance(trees, Iterable):
             raise TreeError(
                 f"Forest expects an iterable of trees, got a single {type(trees).__name__}; write Forest([tree])."
             )
-        columns, known = _flatten(trees, vocabulary)
-        self._adopt(columns, known)
+        self._set_columns(*_flatten(trees, vocabulary))
 
-    def _adopt(self, columns: dict[str, Array], vocabulary: Vocabulary) -> None:
+    def _set_columns(self, columns: dict[str, Array], vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
         self.labels: npt.NDArray[np.int32] = columns["labels"]
         self.parents: npt.NDArray[np.int32] = columns["parents"]
         self.slots: npt.NDArray[np.int32] = columns["slots"]
         self.widths: npt.NDArray[np.int32] = columns["widths"]
         self.depths: npt.NDArray[np.int32] = columns["depths"]
-        self.offsets: npt.NDArray[np.int64] = columns["offsets"]
+        self.offsets: Ints = columns["offsets"]
         self.vectors: npt.NDArray[np.float64] = columns["vectors"]
 
     @classmethod
     def _of(cls, columns: dict[str, Array], vocabulary: Vocabulary) -> Self:
         forest = cls.__new__(cls)
-        forest._adopt(columns, vocabulary)
+        forest._set_columns(columns, vocabulary)
         return forest
 
     @property
@@ -70,24 +91,49 @@ class Forest:
         return len(self.labels)
 
     @property
-    def sizes(self) -> npt.NDArray[np.int64]:
+    def sizes(self) -> Ints:
         """The number of nodes of each tree, (T,)."""
         return np.diff(self.offsets)
 
     @property
     def arity(self) -> int:
         """The greatest number of child slots of any node."""
+        self.verify()
         return int(self.widths.max(initial=0))
 
     @property
     def depth(self) -> int:
         """The depth of the deepest tree."""
+        self.verify()
         return int(self.depths.max(initial=0))
+
+    @property
+    def parent_rows(self) -> Ints:
+        """The row of each node's parent in the columns, (N,); -1 at the roots.
+
+        >>> Forest(["(f a)", "(g b c)"]).parent_rows.tolist()
+        [1, -1, 4, 4, -1]
+        """
+        self.verify()
+        rows = np.add(np.repeat(self.offsets[:-1], self.sizes), self.parents, dtype=np.int64)
+        rows[self.offsets[1:] - 1] = -1
+        return rows
+
+    @property
+    def child_counts(self) -> Ints:
+        """The number of children of each node, (N,); absent children do not count.
+
+        >>> Forest(["(f a _)", "(g b c)"]).child_counts.tolist()
+        [0, 1, 0, 0, 2]
+        """
+        rows = self.parent_rows
+        return np.bincount(rows[rows >= 0], minlength=self.node_count)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
     def __iter__(self) -> Iterator[Tree]:
+        self.verify()
         return (self._tree(index) for index in range(len(self)))
 
     @overload
@@ -100,9 +146,9 @@ class Forest:
             position = int(index) + (len(self) if index < 0 else 0)
             if isinstance(index, bool) or not 0 <= position < len(self):
                 raise TreeIndexError(f"expected the number of one of {len(self)} trees, got {index}.")
+            self._check(np.array([position]))
             return self._tree(position)
-        chosen = self._indices(index)
-        rows, sizes = self._rows(chosen)
+        rows, sizes = self._rows(self._indices(index))
         columns: dict[str, Array] = {name: getattr(self, name)[rows] for name in _NODE_COLUMNS}
         columns["offsets"] = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         columns["labels"], columns["vectors"] = _own_vectors(columns["labels"], self.vectors)
@@ -113,15 +159,17 @@ class Forest:
 
     @staticmethod
     def concatenate(forests: "Iterable[Forest]") -> "Forest":
-        """Join forests into one; their vocabularies are united, the first one's codes stay."""
+        """Join forests into one, with the labels of all of them; the codes of the first forest stay the same."""
         forests = list(forests)
         if not forests:
             return Forest([])
+        for forest in forests:
+            forest.verify()
         names = list(dict.fromkeys(name for forest in forests for name in forest.vocabulary))
         vocabulary = forests[0].vocabulary if len(names) == len(forests[0].vocabulary) else Vocabulary(names)
         sizes = {forest.vectors.shape[1] for forest in forests if len(forest.vectors)}
         if len(sizes) > 1:
-            raise TreeError(f"vector labels of one forest have one length, got {sorted(sizes)}; pad them to the same.")
+            raise TreeError(f"vector labels of one forest have one length, got {sorted(sizes)}; pad the shorter ones.")
         columns: dict[str, Array] = {
             name: np.concatenate([getattr(forest, name) for forest in forests])
             for name in ("parents", "slots", "widths", "depths")
@@ -141,13 +189,14 @@ class Forest:
         return Forest._of(columns, vocabulary)
 
     def batch(self, indices: "slice | Sequence[int] | npt.NDArray[np.integer] | None" = None) -> Batch:
-        """Return the nodes of the chosen trees (all, when none are named), ready to be scheduled: see `Batch`.
+        """Return the nodes of the chosen trees, or of all trees, as a `Batch`.
 
         >>> Forest(["(MIN 2 (MAX 1 3))", "7"]).batch([1, 0]).schedule.level_sizes.tolist()  # deepest level first
         [2, 2, 2]
         """
-        rows: slice | npt.NDArray[np.int64]
+        rows: slice | Ints
         if indices is None:
+            self.verify()
             rows, sizes = slice(None), self.sizes
         else:
             rows, sizes = self._rows(self._indices(indices))
@@ -156,18 +205,19 @@ class Forest:
         labels, vectors = _own_vectors(self.labels[rows].astype(np.int64), self.vectors)
         roots = np.cumsum(sizes) - 1
         parents = np.add(np.repeat(roots + 1 - sizes, sizes), self.parents[rows], dtype=np.int64)
-        parents[roots] = -1
+        slots = self.slots[rows].astype(np.int64)
+        parents[roots], slots[roots] = -1, 0
         return Batch(
             vocabulary=self.vocabulary,
             labels=labels,
             vectors=vectors,
             parents=parents,
-            slots=self.slots[rows].astype(np.int64),
+            slots=slots,
             roots=roots,
         )
 
-    def node_rows(self, indices: "slice | Sequence[int] | npt.NDArray[np.integer]") -> npt.NDArray[np.int64]:
-        """Return the rows of the columns that hold the nodes of the chosen trees, in the order of a batch's nodes.
+    def node_rows(self, indices: "slice | Sequence[int] | npt.NDArray[np.integer]") -> Ints:
+        """Return the rows of the chosen trees' nodes in the columns, in the order of a batch's nodes.
 
         >>> Forest(["(f a)", "b"]).node_rows([1, 0]).tolist()
         [2, 0, 1]
@@ -176,22 +226,23 @@ class Forest:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the forest to one file, atomically; `open` maps it."""
+        self.verify()
         columns = {name: getattr(self, name) for name in _DTYPES}
         write_columns(path, {"kind": "forest", "vocabulary": list(self.vocabulary)}, columns)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, verify: bool | None = None) -> Self:
-        """Open a saved forest as a memory map: nothing is read until it is used.
+        """Open a saved forest as a memory map: most of it is read only when it is used.
 
-        ``verify=True`` reads everything and checks it: checksums, and that the arrays are trees. By default files of up to
-        16 MiB are verified, larger ones are trusted.
+        ``verify=True`` reads everything and checks it: checksums, and that the arrays describe trees. By default files of up
+        to 16 MiB are verified. Of larger files, each tree is checked when it is used: all its values must be in their range.
         """
-        facts, columns, whole = read_columns(path, kind="forest", verify=verify)
+        facts, columns = read_columns(path, kind="forest", verify=False)
         for name, dtype in _DTYPES.items():
             if name not in columns or columns[name].dtype != dtype:
-                got = columns[name].dtype if name in columns else "nothing"
+                got = columns[name].dtype if name in columns else "none"
                 raise ForestFileError(
-                    f"{path}: expected a column {name!r} of {np.dtype(dtype)}, got {got}; write it anew."
+                    f"{path}: expected a column {name!r} of {np.dtype(dtype)}, got {got}; write the file again."
                 )
         names = facts.get("vocabulary")
         if (
@@ -199,17 +250,54 @@ class Forest:
             or not all(isinstance(name, str) for name in names)
             or len({*names}) < len(names)
         ):
-            raise ForestFileError(f"{path}: expected a vocabulary of distinct text labels, got another; write it anew.")
+            raise ForestFileError(
+                f"{path}: expected a vocabulary of distinct text labels, got {shortened(names)}; write the file again."
+            )
         forest = cls._of(columns, Vocabulary(names))
-        problem = _structure_problem(forest, whole=whole)
+        forest._unverified = _File(Path(path), {name: facts["checksums"][name] for name in _DTYPES})
+        problem = _outline_problem(forest)
         if problem:
-            raise ForestFileError(f"{path}: expected arrays that describe trees, got {problem}; write it anew.")
+            raise _damaged(path, problem)
+        if verify or (verify is None and Path(path).stat().st_size <= SMALL):
+            forest.verify()
         return forest
+
+    def verify(self) -> None:
+        """Read and check all data of a forest that was opened without verification; does nothing the second time.
+
+        Raises `ForestFileError` if a checksum is wrong or the arrays do not describe trees.
+        """
+        if self._unverified is None:
+            return
+        path, checksums = self._unverified
+        verify_columns(path, {name: getattr(self, name) for name in _DTYPES}, checksums)
+        first = 0
+        while first < len(self):  # some million nodes at a time, to save memory
+            end = int(np.searchsorted(self.offsets, self.offsets[first] + _CHUNK, side="right")) - 1
+            end = max(end, first + 1)
+            rows = slice(int(self.offsets[first]), int(self.offsets[end]))
+            found = _tree_problem(self, rows, np.diff(self.offsets[first : end + 1]))
+            if found:
+                raise _damaged(path, f"tree {first + found[0]} has {found[1]}")
+            first = end
+        self._unverified = None
+
+    def _check(self, chosen: Ints) -> None:
+        """Raise unless the chosen trees of an unverified file are trees."""
+        if self._unverified is None or not len(chosen):
+            return
+        rows, sizes = _rows(self.offsets, chosen)
+        if self.widths[rows].max() > _WIDE:
+            self.verify()  # rare, and the tree would need much memory: rather read the whole file
+            return
+        found = _tree_problem(self, rows, sizes)
+        if found:
+            raise _damaged(self._unverified.path, f"tree {chosen[found[0]]} has {found[1]}")
 
     def __repr__(self) -> str:
         return f"<Forest of {len(self)} trees, {self.node_count} nodes, {len(self.vocabulary)} text labels>"
 
-    def _indices(self, index: "slice | Sequence[int] | npt.NDArray[np.integer]") -> npt.NDArray[np.int64]:
+    def _indices(self, index: "slice | Sequence[int] | npt.NDArray[np.integer]") -> Ints:
         if isinstance(index, slice):
             return np.arange(*index.indices(len(self)), dtype=np.int64)
         chosen: npt.NDArray[Any] = index if isinstance(index, np.ndarray) else _as_array(index)
@@ -229,12 +317,10 @@ class Forest:
             raise TreeIndexError(f"expected the numbers of some of {len(self)} trees, got {bad}.")
         return chosen
 
-    def _rows(self, chosen: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return the node rows of the chosen trees, in their order, and the trees' sizes."""
-        starts = self.offsets[chosen]
-        sizes = self.offsets[chosen + 1] - starts
-        ends = np.cumsum(sizes)
-        return np.repeat(starts - (ends - sizes), sizes) + np.arange(ends[-1] if len(ends) else 0), sizes
+    def _rows(self, chosen: Ints) -> tuple[Ints, Ints]:
+        """Check the chosen trees; return the rows of their nodes, in their order, and the trees' sizes."""
+        self._check(chosen)
+        return _rows(self.offsets, chosen)
 
     def _tree(self, index: int) -> Tree:
         nodes = slice(int(self.offsets[index]), int(self.offsets[index + 1]))
@@ -248,6 +334,13 @@ class Forest:
         return tree
 
 
+def _rows(offsets: Ints, chosen: Ints) -> tuple[Ints, Ints]:
+    starts = offsets[chosen]
+    sizes = offsets[chosen + 1] - starts
+    ends = np.cumsum(sizes)
+    return np.repeat(starts - (ends - sizes), sizes) + np.arange(ends[-1] if len(ends) else 0), sizes
+
+
 def _as_array(index: object) -> npt.NDArray[Any]:
     try:
         return np.asarray(index)
@@ -258,7 +351,7 @@ def _as_array(index: object) -> npt.NDArray[Any]:
 def _flatten(
     trees: Iterable[Tree | str], vocabulary: Vocabulary | Iterable[str] | None
 ) -> tuple[dict[str, Array], Vocabulary]:
-    """Lay trees out in the columns of a forest."""
+    """Write trees into the columns of a forest; return them with the vocabulary."""
     given = vocabulary if isinstance(vocabulary, Vocabulary) or vocabulary is None else Vocabulary(vocabulary)
     codes: dict[Label, int] = {} if given is None else {name: code for code, name in enumerate(given)}
     columns = {name: array("i") for name in _NODE_COLUMNS}
@@ -342,7 +435,7 @@ def _new_code(
 def _own_vectors(
     labels: npt.NDArray[Any], vectors: npt.NDArray[np.float64]
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.float64]]:
-    """Renumber the vector labels of chosen nodes, in place, so that they point to a table of their own."""
+    """Copy the vectors of chosen nodes into a new table, and renumber the nodes' labels in place."""
     if not len(vectors):
         return labels, vectors
     with_vector = np.flatnonzero(labels < 0)
@@ -351,8 +444,12 @@ def _own_vectors(
     return labels, table
 
 
-def _structure_problem(forest: Forest, *, whole: bool) -> str:
-    """Say what keeps the arrays from being trees; an empty text when nothing does. The quick look reads a few bytes only."""
+def _damaged(path: str | os.PathLike[str], problem: str) -> ForestFileError:
+    return ForestFileError(f"{path}: the file is damaged: {problem}; copy or write it again.")
+
+
+def _outline_problem(forest: Forest) -> str:
+    """Say what is wrong with the lengths of the columns and of the trees; an empty text if nothing is."""
     offsets, nodes = forest.offsets, forest.node_count
     if (
         {getattr(forest, name).ndim for name in _NODE_COLUMNS} != {1}
@@ -363,29 +460,175 @@ def _structure_problem(forest: Forest, *, whole: bool) -> str:
         return "columns of different length"
     if not len(offsets) or offsets[0] != 0 or offsets[-1] != nodes:
         return "tree offsets that do not span the nodes"
-    sizes = np.diff(offsets)
-    if not whole:
-        return ""
-    if (sizes < 1).any():
-        return "a tree without nodes"
-    if (forest.widths < 0).any():
-        return "a negative number of child slots"
-    if not np.isfinite(forest.vectors).all():
-        return "vector labels that are not finite"
-    place = np.arange(nodes) - np.repeat(offsets[:-1], sizes)
-    is_root = place == np.repeat(sizes, sizes) - 1
-    if ((forest.parents == -1) != is_root).any() or (~is_root & (forest.parents <= place)).any():
-        return "parents that do not follow their children"
-    if (forest.parents >= np.repeat(sizes, sizes)).any():
-        return "parents outside their tree"
-    parent_rows = (forest.parents + np.repeat(offsets[:-1], sizes))[~is_root]
-    slots = forest.slots[~is_root]
-    if (slots < 0).any() or (slots >= forest.widths[parent_rows]).any():
-        return "children outside the slots of their parent"
-    if len(np.unique(np.stack([parent_rows, slots]), axis=1).T) != len(slots):
-        return "two children in one slot"
-    if (forest.depths[is_root] != 0).any() or (forest.depths[~is_root] != forest.depths[parent_rows] + 1).any():
-        return "depths that are not those of the parents plus one"
-    if (forest.labels >= len(forest.vocabulary)).any() or (forest.labels < -len(forest.vectors)).any():
-        return "labels outside the vocabulary"
+    if (np.diff(offsets) < 1).any():
+        return f"tree {int(np.flatnonzero(np.diff(offsets) < 1)[0])} has no nodes"
     return ""
+
+
+def _tree_problem(forest: Forest, rows: slice | Ints, sizes: Ints) -> tuple[int, str] | None:
+    """Find what keeps some trees from being trees: which of them is the first, and what it has."""
+    labels, parents, slots, widths, depths = (getattr(forest, name)[rows] for name in _NODE_COLUMNS)
+    ends = np.cumsum(sizes)
+    places = np.arange(len(labels)) - np.repeat(ends - sizes, sizes)
+    own_sizes = np.repeat(sizes, sizes)
+    is_root = places == own_sizes - 1
+
+    def first(is_bad: npt.NDArray[np.bool_], problem: str) -> tuple[int, str] | None:
+        nodes = np.flatnonzero(is_bad)
+        return (int(np.searchsorted(ends, nodes[0], side="right")), problem) if len(nodes) else None
+
+    problem = (
+        first((labels >= len(forest.vocabulary)) | (labels < -len(forest.vectors)), "labels outside the vocabulary")
+        or first(widths < 0, "a negative number of child slots")
+        or first((parents == -1) != is_root, "parents that do not follow their children")
+        or first(~is_root & (parents <= places), "parents that do not follow their children")
+        or first(parents >= own_sizes, "parents outside their tree")
+    )
+    if problem:
+        return problem
+    with_vector = np.flatnonzero(labels < 0)
+    finite = np.ones(len(labels), bool)
+    finite[with_vector] = np.isfinite(forest.vectors[-1 - labels[with_vector]]).all(1)
+    nodes = np.flatnonzero(~is_root)
+    parent_rows, slots = np.repeat(ends - sizes, sizes)[nodes] + parents[nodes], slots[nodes].astype(np.int64)
+    outside, wrong_depth = np.zeros(len(labels), bool), is_root & (depths != 0)
+    outside[nodes] = (slots < 0) | (slots >= widths[parent_rows])
+    wrong_depth[nodes] = depths[nodes] != depths[parent_rows] + 1
+    taken = np.sort(parent_rows << 31 | slots & _LARGEST)
+    twice = np.zeros(len(labels), bool)
+    twice[taken[1:][taken[1:] == taken[:-1]] >> 31] = True
+    return (
+        first(~finite, "vector labels that are not finite")
+        or first(outside, "children outside the slots of their parent")
+        or first(twice, "two children in one slot")
+        or first(wrong_depth, "depths that are not those of the parents plus one")
+    )
+
+
+def write_columns(path: str | os.PathLike[str], facts: Mapping[str, Any], columns: Mapping[str, Array]) -> None:
+    """Write facts (JSON) and named arrays to one file, atomically.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_columns(Path(folder) / "x", {"kind": "demo"}, {"a": np.arange(3, dtype=np.int32)})
+    ...     facts, columns = read_columns(Path(folder) / "x", kind="demo")
+    >>> columns["a"]
+    array([0, 1, 2], dtype=int32)
+    """
+    arrays = {
+        name: np.ascontiguousarray(column).astype(column.dtype.newbyteorder("<")) for name, column in columns.items()
+    }
+    table: dict[str, dict[str, Any]] = {}
+    offset = 0  # relative to the end of the header, so that the header need not know its own length
+    for name, column in arrays.items():
+        table[name] = {
+            "dtype": column.dtype.str,
+            "shape": list(column.shape),
+            "offset": offset,
+            "crc32": zlib.crc32(_raw(column)),
+        }
+        offset += _aligned(column.nbytes)
+    header = json.dumps({**facts, "columns": table, "bytes": offset}).encode()
+    header += b" " * (_aligned(_PREAMBLE.size + len(header)) - _PREAMBLE.size - len(header))
+
+    with atomic_file(path) as file:
+        file.write(_PREAMBLE.pack(MAGIC, VERSION, zlib.crc32(header), len(header)))
+        file.write(header)
+        for column in arrays.values():
+            file.write(_raw(column))
+            file.write(b"\0" * (_aligned(column.nbytes) - column.nbytes))
+
+
+def read_columns(
+    path: str | os.PathLike[str], *, kind: str, verify: bool | None = None
+) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Open a file of columns: return its facts, the columns' checksums among them, and its arrays as read-only memory maps.
+
+    Magic, version, the header's checksum and the file's size are always checked; ``verify`` also reads all data and checks
+    their checksums, by default in files of up to 16 MiB.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise ForestFileError(
+            f"{path}: expected a {kind} file, got {'a directory' if path.is_dir() else 'no such file'}."
+        )
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        preamble = file.read(_PREAMBLE.size)
+        if len(preamble) < _PREAMBLE.size or not preamble.startswith(MAGIC):
+            raise ForestFileError(
+                f"{path}: expected a treefold {kind} file, which begins with {MAGIC.decode()}, got {preamble[:8]!r}; "
+                f"make one with Forest(trees).save(path)."
+            )
+        _, version, checksum, header_size = _PREAMBLE.unpack(preamble)
+        if version != VERSION:
+            raise ForestFileError(
+                f"{path}: expected format version {VERSION}, got {version}; "
+                f"open it with the version of treefold that wrote it, or write it again."
+            )
+        header = file.read(min(header_size, size))
+    if len(header) < header_size:
+        raise _truncated(path, kind, _PREAMBLE.size + header_size, size)
+    if zlib.crc32(header) != checksum:
+        raise _damaged(path, "the checksum of the header is wrong")
+    facts = _checked_facts(path, header, kind)
+    start = _PREAMBLE.size + header_size
+    if size != start + facts["bytes"]:
+        raise _truncated(path, kind, start + facts["bytes"], size)
+    data: npt.NDArray[np.uint8] = np.zeros(0, np.uint8)
+    if facts["bytes"]:
+        data = np.memmap(path, dtype=np.uint8, mode="r", offset=0).view(np.ndarray)[start:]
+    arrays: dict[str, Array] = {}
+    checksums: dict[str, int] = {}
+    for name, (dtype, shape, offset, checksum) in facts.pop("columns").items():
+        raw = data[offset : offset + dtype.itemsize * math.prod(shape)]
+        arrays[name] = raw.view(dtype).reshape(shape)
+        checksums[name] = checksum
+    if verify or (verify is None and size <= SMALL):
+        verify_columns(path, arrays, checksums)
+    return {**facts, "checksums": checksums}, arrays
+
+
+def verify_columns(path: str | os.PathLike[str], columns: Mapping[str, Array], checksums: Mapping[str, int]) -> None:
+    """Read all data of a file of columns; raise unless each column has its checksum."""
+    for name, checksum in checksums.items():
+        if zlib.crc32(_raw(columns[name])) != checksum:
+            raise _damaged(path, f"the checksum of column {name!r} is wrong")
+
+
+def _checked_facts(path: Path, header: bytes, kind: str) -> dict[str, Any]:
+    """Read the header; return its facts, with the dtype, shape, offset and checksum of each column, which lie in the file."""
+    try:
+        facts = json.loads(header)
+        found = facts.get("kind")
+        if found != kind:
+            raise ForestFileError(f"{path}: expected a {kind} file, got a file of kind {found!r}.")
+        total = facts["bytes"]
+        columns = {}
+        for name, entry in facts["columns"].items():
+            dtype, shape, offset = np.dtype(entry["dtype"]), entry["shape"], entry["offset"]
+            if dtype.kind not in "iuf" or not all(type(size) is int and size >= 0 for size in [*shape, offset, total]):
+                raise ValueError(f"the column {name!r} as {entry}")
+            if offset % _ALIGNMENT or offset + dtype.itemsize * math.prod(shape) > total:
+                raise ValueError(f"the column {name!r} outside the file")
+            columns[name] = (dtype, shape, offset, entry["crc32"])
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
+        if isinstance(problem, ForestFileError):
+            raise
+        raise _damaged(path, f"its header does not describe columns ({type(problem).__name__}: {problem})") from None
+    return {**facts, "columns": columns}
+
+
+def _raw(column: Array) -> memoryview:
+    return memoryview(column.reshape(-1).view(np.uint8).data)
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGNMENT) * _ALIGNMENT
+
+
+def _truncated(path: Path, kind: str, expected: int, got: int) -> ForestFileError:
+    state = "truncated" if got < expected else "longer than written"
+    return ForestFileError(
+        f"{path}: expected a {kind} file of {expected} bytes, got {got}; it is {state}, copy or write it again."
+    )

@@ -1,4 +1,4 @@
-"""Policies for wide nodes: trees of any arity become trees of a bounded one."""
+"""Rewriting of trees with wide nodes, so that no node has more than a given number of children."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -10,9 +10,10 @@ POLICIES = ("binarise", "group", "error")
 
 
 def limit_arity(tree: Tree, max_arity: int, policy: str = "error") -> Tree:
-    """Turn a tree into one whose nodes have at most ``max_arity`` child slots, by `binarise`, `group`, or not at all.
+    """Rewrite a tree so that its nodes have at most ``max_arity`` child slots.
 
-    With ``binarise`` every tree is rewritten, wide or not: what a slot means must not differ from tree to tree.
+    The policy is ``"binarise"`` or ``"group"``, see the functions of these names, or ``"error"``, which raises if a node is
+    too wide. ``"binarise"`` rewrites every tree, wide or not, so that a slot means the same in all trees.
 
     >>> print(limit_arity(Tree.parse("(a b c d)"), 2, "group"))
     (a (… b c) d)
@@ -42,16 +43,16 @@ def limit_arity(tree: Tree, max_arity: int, policy: str = "error") -> Tree:
 
 
 def binarise(tree: Tree) -> Tree:
-    """Turn a tree into its left-child/right-sibling form: every node has two slots, its first child and its next sibling.
+    """Rewrite a tree in left-child/right-sibling form: the two slots of a node are its first child and its next sibling.
 
-    An absent child among siblings becomes a node ``_``; a label of underscores alone gets one more, so that `unbinarise`
-    can tell them apart.
+    An absent child becomes a node ``_``. A label that consists of underscores gets one more, so that `unbinarise` can tell
+    them apart.
 
     >>> print(binarise(Tree.parse("(a b _ c)")))
     (a (b _ ("_" _ (c _ _))) _)
     """
-    # Child slots in pre-order, each with whether a sibling follows. From the end back, a node finds its first child's form on
-    # the stack, and below it its next sibling's.
+    # List the child slots in pre-order, each with whether a sibling follows. Walked from the end, a node finds its rewritten
+    # first child on the stack, and below it its next sibling.
     slots: list[tuple[Tree | None, bool]] = []
     stack: list[tuple[Tree | None, bool]] = [(tree, False)]
     while stack:
@@ -69,14 +70,14 @@ def binarise(tree: Tree) -> Tree:
 
 
 def unbinarise(tree: Tree) -> Tree:
-    """Turn the left-child/right-sibling form back into the tree: ``unbinarise(binarise(tree)) == tree``.
+    """Invert `binarise`: ``unbinarise(binarise(tree)) == tree``.
 
     >>> print(unbinarise(Tree.parse('(a (b _ ("_" _ (c _ _))) _)')))
     (a b _ c)
     """
     if len(tree.children) == 2 and tree.children[1] is not None:
         raise TreeError("a binarised tree expects no sibling at its root, got one; give the whole tree to unbinarise.")
-    # Walked backwards, as in binarise; a run of siblings is kept from right to left, so that it grows at its end.
+    # Walk backwards, as in binarise; siblings are collected from right to left.
     done: list[list[Tree | None]] = []
     for node in reversed(list(tree.preorder())):
         if len(node.children) != 2:
@@ -100,7 +101,7 @@ def unbinarise(tree: Tree) -> Tree:
 
 
 def group(tree: Tree, max_arity: int, label: str = "…") -> Tree:
-    """Turn a tree into one where children beyond ``max_arity`` hang, in their order, below balanced nodes named ``label``.
+    """Put the children of too wide nodes below new nodes named ``label``, balanced and in their order.
 
     >>> print(group(Tree.parse("(sum 1 2 3 4 5 6 7)"), max_arity=3))
     (sum (… 1 2 3) (… 4 5) (… 6 7))
@@ -112,7 +113,7 @@ def group(tree: Tree, max_arity: int, label: str = "…") -> Tree:
         raise ConfigurationError(
             f"group expects max_arity >= 2 for a tree of arity {tree.arity}, got {max_arity}; raise `max_arity`."
         )
-    order, stack = [], [tree]  # the wide nodes, what is above them, and below that the narrow subtrees as they are
+    order, stack = [], [tree]  # subtrees without a wide node stay whole
     while stack:
         node = stack.pop()
         order.append(node)
@@ -132,7 +133,7 @@ def group(tree: Tree, max_arity: int, label: str = "…") -> Tree:
 
 
 def _balanced(children: Sequence[Tree | None], max_arity: int, label: str) -> list[Tree | None]:
-    """Return at most ``max_arity`` nodes that hold all the children, in near-equal parts on every level."""
+    """Distribute the children over at most ``max_arity`` nodes, in nearly equal parts on every level."""
     ranges = []  # every range before its parts, right before left: reversed, that is post-order
     stack = [(0, len(children))]
     while stack:

@@ -1,37 +1,37 @@
-"""Trees: immutable values with ordered child slots, read from and written as s-expressions.
+"""Trees: immutable values with ordered child slots, and their notation as s-expressions.
 
 Nothing here recurses: a chain of a million nodes is a valid tree.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from reprlib import repr as shortened
-from typing import Final, Self, final
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from reprlib import repr as shortened  # labels may be anything, of any size
+from typing import Final, Self, SupportsFloat, final
 
 from treefold.errors import ParseError, TreeError
-from treefold.trees.notation import (
-    ABSENT,
-    TOKEN,
-    Label,
-    as_vector,
-    bad_token,
-    read_head,
-    read_label,
-    unfinished,
-    written,
-)
 
-__all__ = ["ABSENT", "Label", "Tree"]
+Label = str | tuple[float, ...]
+"""A label is text, or a vector of finite numbers."""
 
+ABSENT: Final = "_"
+"""How an absent child (⊥) is written."""
+
+_BARE = r'[^\s()"\[][^\s()"]*'
+_BARE_LABEL = re.compile(_BARE)
+_TOKEN = re.compile(rf'\s*(?:([()])|("(?:[^"\\]|\\.)*")|(\[[^\]]*\])|({_BARE})|(\Z))', re.DOTALL)
+_ESCAPES: Final = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+_UNESCAPES: Final = {escape[1]: character for character, escape in _ESCAPES.items()}
 _LARGE: Final = 10_000
 _LARGEST: Final = 2**31 - 1
 
 
 @final
 class Tree:
-    """A node with a label and ordered children; a child is a tree, or ``None`` where the slot is empty (⊥).
+    """A node with a label and ordered children; a child is a tree, or ``None`` if its slot is empty (⊥).
 
-    A value: it cannot be changed, equal trees are equal and hash alike. ``size``, ``depth`` and ``arity`` are those of the
-    whole tree and cost nothing, since every node keeps its own.
+    A tree cannot be changed; trees with equal labels and children are equal and have the same hash. ``size``, ``depth`` and
+    ``arity`` describe the whole tree; they are computed once, when the tree is made.
 
     >>> tree = Tree("MIN", [Tree("2"), None, Tree("MAX", [Tree("1"), Tree("3")])])
     >>> print(tree)
@@ -50,7 +50,7 @@ class Tree:
 
     def __init__(self, label: str | Sequence[float], children: "Iterable[Tree | None]" = ()) -> None:
         if not isinstance(label, str):
-            label = as_vector(label)
+            label = _as_vector(label)
         children = _as_children(label, children)
         size, depth, arity = 1, 0, len(children)
         for slot, child in enumerate(children):
@@ -80,17 +80,17 @@ class Tree:
 
     @property
     def children(self) -> "tuple[Tree | None, ...]":
-        """The child slots of the root, ``None`` where absent."""
+        """The child slots of the root; an absent child is ``None``."""
         return self._children
 
     @property
     def size(self) -> int:
-        """The number of nodes; absent children are none."""
+        """The number of nodes; absent children do not count."""
         return self._size
 
     @property
     def depth(self) -> int:
-        """The number of edges on the longest way from the root to a leaf; 0 for a single node."""
+        """The number of edges on the longest path from the root to a leaf; 0 for a single node."""
         return self._depth
 
     @property
@@ -149,8 +149,8 @@ class Tree:
     def parse(cls, text: str) -> Self:
         r"""Read an s-expression: ``label`` is a leaf, ``(label child …)`` an inner node, ``_`` an absent child.
 
-        Labels with blanks, brackets, quotes, or that are ``_`` or empty stand in double quotes with backslash escapes; a
-        vector of numbers stands in square brackets.
+        Labels that are empty or ``_``, or contain blanks, brackets or quotes, are written in double quotes with backslash
+        escapes; vectors of numbers are written in square brackets.
 
         >>> Tree.parse('(add "two words" _ [0.5 -1])').children[2].label
         (0.5, -1.0)
@@ -167,9 +167,9 @@ class Tree:
         root: Tree | None = None
         position = 0
         while True:
-            match = TOKEN.match(text, position)
+            match = _TOKEN.match(text, position)
             if match is None:
-                raise bad_token(text, position)
+                raise _bad_token(text, position)
             start, position = match.start(match.lastindex or 0), match.end()
             bracket, quoted, vector, bare, end = match.groups()
             if root is not None and end is None:
@@ -178,7 +178,7 @@ class Tree:
                 )
                 raise ParseError(problem, text=text, position=start)
             if bracket == "(":
-                label, position = read_head(text, position)
+                label, position = _read_head(text, position)
                 open_nodes.append((label, [], start))
                 continue
             node: Tree | None
@@ -193,7 +193,7 @@ class Tree:
                 if root is not None:
                     return root
                 if open_nodes:
-                    raise unfinished(text, open_nodes[-1][0], open_nodes[-1][2])
+                    raise _unfinished(text, open_nodes[-1][0], open_nodes[-1][2])
                 raise ParseError(
                     "expected a tree, got an empty text; write a label or (label …)", text=text, position=0
                 )
@@ -206,7 +206,7 @@ class Tree:
                     )
                 node = None
             else:
-                node = cls(read_label(text, start, quoted, vector, bare))
+                node = cls(_read_label(text, start, quoted, vector, bare))
             if open_nodes:
                 open_nodes[-1][1].append(node)
             else:
@@ -226,9 +226,9 @@ class Tree:
             elif item is None:
                 yield ABSENT
             elif not item._children:
-                yield written(item._label)
+                yield _written(item._label)
             else:
-                yield f"({written(item._label)}"
+                yield f"({_written(item._label)}"
                 stack.append(")")
                 for child in reversed(item._children):
                     stack.append(child)
@@ -247,14 +247,14 @@ class Tree:
         if self._size > _LARGEST:
             raise TreeError(
                 f"a tree of {self._size} nodes cannot be {done} node by node, at most {_LARGEST} can; "
-                f"it shares subtrees that unfold without end."
+                f"its shared subtrees are too many when written out."
             )
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Tree):
             return NotImplemented
         stack: list[tuple[Tree | None, Tree | None]] = [(self, other)]
-        # Of large trees, pairs already compared are remembered: their subtrees may be shared a thousandfold.
+        # For large trees, remember the pairs already compared: subtrees may be shared thousands of times.
         compared: set[tuple[int, int]] | None = set() if self._size > _LARGE else None
         while stack:
             left, right = stack.pop()
@@ -295,9 +295,9 @@ class Tree:
         return _from_reverse_postorder, (labels, widths)
 
     def draw(self, *, max_nodes: int = 100, max_depth: int = 20, notes: Sequence[str] | None = None) -> str:
-        """Draw the tree for a terminal, one node a line; what lies beyond the limits is counted, not drawn.
+        """Draw the tree for a terminal, one node per line; nodes beyond the limits are counted, not drawn.
 
-        ``notes`` are written behind the labels, one for each node in pre-order.
+        ``notes`` are written after the labels, one for each node in pre-order.
 
         >>> print(Tree.parse("(MIN 2 _ (MAX 1 3))").draw())
         MIN
@@ -328,7 +328,7 @@ class Tree:
                 drawn_at += node._size
                 continue
             note = notes[drawn_at] if notes is not None else ""
-            lines.append(f"{lead}{_printable(written(node._label))}{'  ' + note if note else ''}")
+            lines.append(f"{lead}{_printable(_written(node._label))}{'  ' + note if note else ''}")
             drawn += 1
             drawn_at += 1
             last = len(node._children) - 1
@@ -348,7 +348,7 @@ def _as_children(label: object, children: object) -> "tuple[Tree | None, ...]":
 
 
 def _printable(text: str) -> str:
-    """Show characters that would move the cursor or break the line as escapes."""
+    """Escape characters that would move the cursor or break the line."""
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
@@ -365,3 +365,98 @@ def _from_reverse_postorder(labels: list[Label], widths: list[int]) -> Tree:
     (root,) = done
     assert root is not None
     return root
+
+
+def _as_vector(label: object) -> tuple[float, ...]:
+    """Return a vector label as a tuple of finite numbers; raise if it is not one.
+
+    >>> _as_vector([1, 2.5])
+    (1.0, 2.5)
+    """
+    if not isinstance(label, Iterable) or isinstance(label, (bytes, bytearray, Mapping, Set)):
+        raise TreeError(
+            f"a label is text or a vector of numbers, got {type(label).__name__} {shortened(label)}; "
+            f"write Tree({shortened(str(label))})."
+        )
+    try:
+        vector = tuple(_finite_float(number) for number in label)
+    except (TypeError, ValueError, OverflowError):
+        raise TreeError(
+            f"a vector label expects numbers, got {shortened(label)}; give a flat list of numbers."
+        ) from None
+    if not vector:
+        raise TreeError("a vector label expects at least one number, got none; use text for nodes without a vector.")
+    for index, number in enumerate(vector):
+        if not math.isfinite(number):
+            raise TreeError(
+                f"a vector label expects finite numbers, got {number} at index {index}; replace it, or drop the tree."
+            )
+    return vector
+
+
+def _finite_float(number: object) -> float:
+    if isinstance(number, str) or not isinstance(number, SupportsFloat):
+        raise TypeError(number)
+    return float(number)
+
+
+def _written(label: Label) -> str:
+    """Write a label in the notation of s-expressions.
+
+    >>> _written("MAX"), _written("two words"), _written((0.5, 1.0))
+    ('MAX', '"two words"', '[0.5 1.0]')
+    """
+    if isinstance(label, tuple):
+        return f"[{' '.join(str(number) for number in label)}]"
+    if label != ABSENT and _BARE_LABEL.fullmatch(label):
+        return label
+    return f'"{"".join(_ESCAPES.get(character, character) for character in label)}"'
+
+
+def _read_label(text: str, start: int, quoted: str | None, vector: str | None, bare: str | None) -> Label:
+    """Return the label of a token."""
+    if quoted is not None:
+        return re.sub(r"\\(.)", lambda match: _UNESCAPES.get(match[1], match[1]), quoted[1:-1], flags=re.DOTALL)
+    if vector is not None:
+        try:
+            return _as_vector([float(number) for number in vector[1:-1].replace(",", " ").split()])
+        except ValueError as problem:
+            raise ParseError(
+                f"expected numbers in [ ], {problem}; put a label that begins with '[' in quotes",
+                text=text,
+                position=start,
+            ) from None
+    assert bare is not None
+    return bare
+
+
+def _read_head(text: str, position: int) -> tuple[Label, int]:
+    """Read the label that follows an opening bracket."""
+    match = _TOKEN.match(text, position)
+    if match is None:
+        raise _bad_token(text, position)
+    start = match.start(match.lastindex or 0)
+    bracket, quoted, vector, bare, end = match.groups()
+    if bracket is not None or end is not None or bare == ABSENT:
+        got = "the end of the text" if end is not None else repr(bracket or bare)
+        raise ParseError(
+            f"expected a label after '(', got {got}; write \"\" for an empty label", text=text, position=start
+        )
+    return _read_label(text, start, quoted, vector, bare), match.end()
+
+
+def _bad_token(text: str, position: int) -> ParseError:
+    """Return the error for a quote, or the bracket of a vector, that is never closed."""
+    while text[position].isspace():
+        position += 1
+    opener, closer = ('"', '"') if text[position] == '"' else ("[", "]")
+    return ParseError(f"expected {closer!r} to close {opener!r}, got the end of the text", text=text, position=position)
+
+
+def _unfinished(text: str, label: Label, start: int) -> ParseError:
+    """Return the error for text that ends inside a node."""
+    line, column = text.count("\n", 0, start) + 1, start - text.rfind("\n", 0, start)
+    place = f"column {column}" if line == text.count("\n") + 1 else f"line {line}, column {column}"
+    return ParseError(
+        f"expected ')' to close '({_written(label)}' of {place}, got the end of the text", text=text, position=len(text)
+    )

@@ -1,4 +1,4 @@
-"""The text labels of a forest or a model, each with its code."""
+"""Vocabularies: the text labels of a forest or a model, and their codes."""
 
 from collections.abc import Iterable, Iterator
 from typing import final
@@ -11,7 +11,7 @@ from treefold.errors import VocabularyError, nearest
 
 @final
 class Vocabulary:
-    """An immutable list of distinct labels; a label's code is its place in it.
+    """An immutable list of distinct labels; a label's code is its index.
 
     >>> vocabulary = Vocabulary(["MIN", "MAX", "7"])
     >>> vocabulary.code("7"), vocabulary[0], len(vocabulary)
@@ -37,21 +37,21 @@ class Vocabulary:
                 )
 
     def code(self, label: str) -> int:
-        """Return the code of a label; an unknown one is an error that names the nearest."""
+        """Return the code of a label; the error for an unknown label names the nearest known one."""
         try:
             return self._codes[label]
         except KeyError:
             raise self.unknown(label) from None
 
     def unknown(self, label: str) -> VocabularyError:
-        """Return the error that says a label is not known."""
+        """Return the error for an unknown label."""
         return VocabularyError(
             f"expected one of {len(self)} known labels, got {label!r}{nearest(label, self._names)}; "
             f"correct the label, or make the vocabulary from data that has it."
         )
 
     def codes_in(self, other: "Vocabulary") -> npt.NDArray[np.int64]:
-        """Return, for each label of this vocabulary, its code in the other one, -1 where the other lacks it.
+        """Return the code of each label in another vocabulary, -1 if it is not in there.
 
         >>> Vocabulary(["a", "b"]).codes_in(Vocabulary(["b", "c"]))
         array([-1,  0])

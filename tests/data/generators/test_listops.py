@@ -234,7 +234,10 @@ def test_bad_lines_go_to_on_bad_and_the_others_are_read(tmp_path: Path) -> None:
     bad: list[ReadError] = []
     assert list(read_listops(path, on_bad=bad.append)) == [(Tree("3"), 3), (Tree("6"), 6)]
     assert [(error.source, error.line, error.column) for error in bad] == [(str(path), 2, 1), (str(path), 3, 3)]
-    assert bad[1].problem == "expected UTF-8 text, got the byte 0xff; convert the file"
+    assert (
+        bad[1].problem
+        == "expected UTF-8, got the byte 0xff; convert the file, for example with `iconv -f LATIN1 -t UTF-8`"
+    )
 
 
 def test_too_many_operands_for_the_random_slots_are_an_error_of_the_line() -> None:
@@ -245,7 +248,7 @@ def test_too_many_operands_for_the_random_slots_are_an_error_of_the_line() -> No
 
 
 def test_a_missing_file_is_a_read_error(tmp_path: Path) -> None:
-    with pytest.raises(ReadError, match="expected a file that can be read, got No such file or directory"):
+    with pytest.raises(ReadError, match="expected a file that can be read, got 'No such file or directory'"):
         list(read_listops(tmp_path / "none.tsv"))
 
 

@@ -1,4 +1,3 @@
-import time
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -124,12 +123,10 @@ def test_an_encoding_in_which_declarations_could_hide_is_refused(encoding: str, 
 )
 def test_declared_entities_are_refused_and_never_expanded(text: str, tmp_path: Path) -> None:
     path = write(tmp_path, text.encode("utf-16") if "utf-16" in text else text)
-    start = time.perf_counter()
     assert refused(path) == (
         "line 1: expected a document without declarations, got <!DOCTYPE a [ … ]>, where entities may be declared; "
         "remove the part in [ ], and write the text of entities in full"
     )
-    assert time.perf_counter() - start < 1
 
 
 def test_a_dtd_outside_the_file_is_not_loaded_and_its_entities_are_refused(tmp_path: Path) -> None:

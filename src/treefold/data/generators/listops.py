@@ -9,21 +9,28 @@ number of operators is 9.2, not the 2 of the plain draws. No rule against trivia
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from random import Random
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
-from treefold.data.generators._common import (
+import numpy as np
+
+from treefold.data.dataset import Dataset
+from treefold.data.generators.common import (
     PROGRESS_EVERY,
-    OnBad,
+    Lines,
+    Paths,
     Progress,
-    Source,
     Split,
     generator,
+    names_of,
+    read_files,
     read_lines,
     shuffled,
 )
+from treefold.data.readers.stream import OnBad
 from treefold.errors import (
     ConfigurationError,
     ParseError,
@@ -32,6 +39,7 @@ from treefold.errors import (
     require_choice,
     require_positive,
 )
+from treefold.trees.forest import Forest
 from treefold.trees.tree import Tree
 
 Placement = Literal["left", "random"]
@@ -295,7 +303,7 @@ def _bad_node(node: Tree, present: int) -> TreeError:
 
 
 def read_listops(
-    source: Source,
+    source: Lines,
     *,
     placement: Placement = "left",
     seed: int = 0,
@@ -381,3 +389,48 @@ def split(n: int, seed: int = 0) -> Split:
     test = (n + 5) // 10
     validation = (9 * (n - test) + 50) // 100
     return Split(train=order[test + validation :], validation=order[test : test + validation], test=order[:test])
+
+
+def make_listops(
+    size: int = 100_000,
+    seed: int = 0,
+    settings: ListOpsSettings | None = None,
+    progress: Progress | None = None,
+) -> Dataset:
+    """Generate a ListOps data set: digits as classes, the value of every subtree as node labels, the paper's split.
+
+    >>> data = make_listops(100, seed=0)
+    >>> {name: len(part) for name, part in data.splits.items()}
+    {'train': 82, 'validation': 8, 'test': 10}
+    """
+    settings = settings or ListOpsSettings()
+    trees = generate(size, seed, settings, progress)
+    made = {"task": "listops", "size": size, "seed": seed, "settings": asdict(settings)}
+    return _dataset(trees, made, split(size, seed))
+
+
+def load_listops(paths: Paths, *, placement: Placement = "left", seed: int = 0, on_bad: OnBad | None = None) -> Dataset:
+    """Read ListOps files of the original format into a data set; all examples are in the test set."""
+    lines = read_files(paths, lambda path: read_listops(path, placement=placement, seed=seed, on_bad=on_bad))
+    made = {"task": "listops", "from": names_of(paths), "placement": placement, "seed": seed}
+    return _dataset((tree for tree, _ in lines), made, None)
+
+
+def _dataset(trees: Iterable[Tree], made: dict[str, Any], parts: Split | None) -> Dataset:
+    values = array("b")
+
+    def noted() -> Iterator[Tree]:
+        for tree in trees:
+            values.extend(node_values(tree))
+            yield tree
+
+    forest = Forest(noted())
+    node_targets = np.array(values, dtype=np.int64)
+    return Dataset(
+        forest=forest,
+        targets=node_targets[forest.offsets[1:] - 1],
+        classes=tuple(_DIGITS),
+        splits={"test": np.arange(len(forest))} if parts is None else parts._asdict(),
+        node_targets=node_targets,
+        made=made,
+    )

@@ -12,24 +12,30 @@ What the 211,702 original pairs show: every one has the relation that `relation`
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from random import Random
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from treefold.data.generators._common import (
+from treefold.data.dataset import Dataset
+from treefold.data.generators.common import (
     PROGRESS_EVERY,
-    OnBad,
+    Lines,
+    Paths,
     Progress,
-    Source,
     Split,
     generator,
+    names_of,
+    read_files,
     read_lines,
     shuffled,
 )
+from treefold.data.readers.stream import OnBad
 from treefold.errors import ConfigurationError, ParseError, ShapeError, TreeError, nearest, require_positive
+from treefold.trees.forest import Forest
 from treefold.trees.tree import Tree
 
 VARIABLES: Final = ("a", "b", "c", "d", "e", "f")
@@ -205,7 +211,7 @@ def _tree(code: str) -> Tree:
     return done[0]
 
 
-def read_lrt(source: Source, on_bad: OnBad | None = None, *, check: bool = False) -> Iterator[Pair]:
+def read_lrt(source: Lines, on_bad: OnBad | None = None, *, check: bool = False) -> Iterator[Pair]:
     r"""Read lines ``relation<TAB>left<TAB>right`` of the original files, ``( a ( and b ) )`` being ``a and b``.
 
     A malformed line raises `ReadError`; with ``on_bad`` given, the error goes there and the line is left out. With ``check``,
@@ -337,3 +343,47 @@ def split(
         if size <= train_operators:
             part[members[validation:]] = "train"
     return Split(*(order[part[order] == name] for name in Split._fields))
+
+
+def make_lrt(draws: int = 500_000, seed: int = 0, progress: Progress | None = None) -> Dataset:
+    """Generate an LRT data set as the original was made: pairs of sentences, seven relations as classes, split by bins.
+
+    >>> data = make_lrt(200, seed=0)
+    >>> data.pairs, data.classes
+    (True, ('=', '<', '>', '^', '|', 'v', '#'))
+    """
+    pairs = generate(draws, seed, progress, keep_larger=True)  # the last bin of the original files is 12 and more
+    return _dataset(pairs, {"task": "lrt", "draws": draws}, seed, 0.15)
+
+
+def load_lrt(
+    paths: Paths, *, seed: int = 0, test_share: float = 0.15, check: bool = True, on_bad: OnBad | None = None
+) -> Dataset:
+    """Read LRT files of the original format into a data set, and `split` it by bins.
+
+    With ``check``, a line with a wrong relation is malformed.
+    """
+    pairs = read_files(paths, lambda path: read_lrt(path, on_bad, check=check))
+    return _dataset(pairs, {"task": "lrt", "from": names_of(paths)}, seed, test_share)
+
+
+def _dataset(pairs: Iterable[Pair], made: dict[str, Any], seed: int, test_share: float) -> Dataset:
+    relations, operators = array("b"), array("b")
+    codes = {name: code for code, name in enumerate(RELATIONS)}
+
+    def noted() -> Iterator[Tree]:
+        for pair in pairs:
+            relations.append(codes[pair.relation])
+            operators.append(pair.operators)
+            yield pair.left
+            yield pair.right
+
+    forest = Forest(noted())
+    return Dataset(
+        forest=forest,
+        targets=np.array(relations, dtype=np.int64),
+        classes=RELATIONS,
+        splits=split(np.array(operators, dtype=np.int64), seed, test_share=test_share)._asdict(),
+        pairs=True,
+        made={**made, "seed": seed, "test_share": test_share},
+    )

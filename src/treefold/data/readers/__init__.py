@@ -1,5 +1,9 @@
 """Readers: files of many formats become trees, one record at a time.
 
+`brackets` reads s-expressions and Penn brackets, `json` documents, `tabular` rows of JSON lines, CSV, TSV and parquet, `markup`
+XML and HTML, `code` programs, `conllu` dependency trees; `stream` has the parts that they share. To add a format, write a
+function that yields a `Record` for each tree of a file, and add it to `_FORMATS` below.
+
 >>> import pathlib, tempfile
 >>> with tempfile.TemporaryDirectory() as folder:
 ...     path = pathlib.Path(folder, "trees.jsonl")
@@ -11,69 +15,55 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Final
 
-from treefold.data.readers.brackets import read_penn, read_sexpr, records_penn, records_sexpr
-from treefold.data.readers.dependencies import read_conllu, records_conllu
-from treefold.data.readers.documents import read_json, records_json
-from treefold.data.readers.grammars import LANGUAGES, read_code, records_code
-from treefold.data.readers.markup import read_html, read_xml, records_html, records_xml
-from treefold.data.readers.programs import read_python, records_python
-from treefold.data.readers.records import OnBad, Record, Source
-from treefold.data.readers.tables import (
-    read_csv,
-    read_jsonl,
-    read_parquet,
-    read_tsv,
-    records_csv,
-    records_jsonl,
-    records_parquet,
-    records_tsv,
-)
+from treefold.data.readers.brackets import records_penn, records_sexpr
+from treefold.data.readers.code import LANGUAGES, records_code, records_python
+from treefold.data.readers.conllu import records_conllu
+from treefold.data.readers.json import records_json
+from treefold.data.readers.markup import records_html, records_xml
+from treefold.data.readers.stream import OnBad, Record, Source, trees_only
+from treefold.data.readers.tabular import records_csv, records_jsonl, records_parquet, records_tsv
 from treefold.errors import ConfigurationError
 
-READERS: dict[str, Callable[..., Iterator[Record]]] = {
-    "sexpr": records_sexpr,
-    "penn": records_penn,
-    "json": records_json,
-    "jsonl": records_jsonl,
-    "xml": records_xml,
-    "html": records_html,
-    "python": records_python,
-    "code": records_code,
-    "conllu": records_conllu,
-    "csv": records_csv,
-    "tsv": records_tsv,
-    "parquet": records_parquet,
-}
-"""Every format by its name on the command line."""
+_CODE: Final = tuple(suffix for grammar in LANGUAGES.values() for suffix in grammar.suffixes)
+_FORMATS: Final[list[tuple[str, Callable[..., Iterator[Record]], tuple[str, ...]]]] = [
+    ("sexpr", records_sexpr, (".sexpr", ".txt")),
+    ("penn", records_penn, (".mrg", ".penn", ".ptb")),
+    ("json", records_json, (".json",)),
+    ("jsonl", records_jsonl, (".jsonl", ".ndjson")),
+    ("xml", records_xml, (".xml", ".svg")),
+    ("html", records_html, (".html", ".htm")),
+    ("python", records_python, (".py", ".pyi")),
+    ("code", records_code, tuple(suffix for suffix in _CODE if suffix not in (".py", ".pyi"))),
+    ("conllu", records_conllu, (".conllu", ".conll")),
+    ("csv", records_csv, (".csv",)),
+    ("tsv", records_tsv, (".tsv",)),
+    ("parquet", records_parquet, (".parquet",)),
+]
 
-SUFFIXES: dict[str, str] = {
-    ".sexpr": "sexpr",
-    ".txt": "sexpr",
-    ".mrg": "penn",
-    ".penn": "penn",
-    ".ptb": "penn",
-    ".json": "json",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".xml": "xml",
-    ".svg": "xml",
-    ".html": "html",
-    ".htm": "html",
-    **{suffix: "code" for grammar in LANGUAGES.values() for suffix in grammar.suffixes},
-    ".py": "python",  # needs no extra
-    ".pyi": "python",
-    ".conllu": "conllu",
-    ".conll": "conllu",
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".parquet": "parquet",
-}
-"""The format that a suffix suggests."""
+READERS: Final = {name: reader for name, reader, _ in _FORMATS}
+"""The readers by the names of their formats, as on the command line."""
+
+SUFFIXES: Final = {suffix: name for name, _, suffixes in _FORMATS for suffix in suffixes}
+"""The formats by the suffixes of their files."""
+
+read_code = trees_only(records_code)
+read_conllu = trees_only(records_conllu)
+read_csv = trees_only(records_csv)
+read_html = trees_only(records_html)
+read_json = trees_only(records_json)
+read_jsonl = trees_only(records_jsonl)
+read_parquet = trees_only(records_parquet)
+read_penn = trees_only(records_penn)
+read_python = trees_only(records_python)
+read_sexpr = trees_only(records_sexpr)
+read_tsv = trees_only(records_tsv)
+read_xml = trees_only(records_xml)
 
 
 def format_of(source: Source) -> str:
-    """Turn the suffix of a path into the name of its format.
+    """Return the format that the suffix of a path suggests.
 
     >>> format_of("wsj_0001.MRG")
     'penn'

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from treefold.data.readers.records import Faults, Line, OnBad, Record, Source, lines_of, placed, trees_of
+from treefold.data.readers.stream import Faults, Line, OnBad, Record, Source, lines_of, placed
 from treefold.errors import ParseError
 from treefold.trees.tree import Tree
 
@@ -31,19 +31,9 @@ def records_sexpr(source: Source, *, on_bad: OnBad | None = None) -> Iterator[Re
     return _records(source, on_bad, _SEXPR, Tree.parse)
 
 
-def read_sexpr(source: Source, *, on_bad: OnBad | None = None) -> Iterator[Tree]:
-    """Turn a file of s-expressions into trees: see `records_sexpr`."""
-    return trees_of(records_sexpr(source, on_bad=on_bad))
-
-
 def records_penn(source: Source, *, on_bad: OnBad | None = None) -> Iterator[Record]:
     """Turn a file of Penn-style brackets into trees, each as `penn_tree` reads it."""
     return _records(source, on_bad, _PENN, penn_tree)
-
-
-def read_penn(source: Source, *, on_bad: OnBad | None = None) -> Iterator[Tree]:
-    """Turn a file of Penn-style brackets into trees: see `records_penn`."""
-    return trees_of(records_penn(source, on_bad=on_bad))
 
 
 def penn_tree(text: str) -> Tree:

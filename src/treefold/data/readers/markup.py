@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 from xml.parsers import expat
 
-from treefold.data.readers.records import (
+from treefold.data.readers.stream import (
     OnBad,
     Record,
     Source,
@@ -15,7 +15,6 @@ from treefold.data.readers.records import (
     optional_package,
     text_of,
     tree_from,
-    trees_of,
 )
 from treefold.errors import ReadError
 from treefold.trees.tree import Label, Tree
@@ -47,13 +46,6 @@ def records_xml(
     return one_record(source, on_bad, read)
 
 
-def read_xml(
-    source: Source, *, attributes: bool = False, text: bool = False, on_bad: OnBad | None = None
-) -> Iterator[Tree]:
-    """Turn an XML document into one tree: see `records_xml`."""
-    return trees_of(records_xml(source, attributes=attributes, text=text, on_bad=on_bad))
-
-
 def records_html(
     source: Source, *, attributes: bool = False, text: bool = False, on_bad: OnBad | None = None
 ) -> Iterator[Record]:
@@ -68,13 +60,6 @@ def records_html(
         return element_tree(_root(etree, parser, source, data, "HTML"), attributes=attributes, text=text)
 
     return one_record(source, on_bad, read)
-
-
-def read_html(
-    source: Source, *, attributes: bool = False, text: bool = False, on_bad: OnBad | None = None
-) -> Iterator[Tree]:
-    """Turn an HTML document into one tree: see `records_html`."""
-    return trees_of(records_html(source, attributes=attributes, text=text, on_bad=on_bad))
 
 
 def element_tree(root: Any, *, attributes: bool = False, text: bool = False) -> Tree:

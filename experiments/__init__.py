@@ -1,0 +1,1 @@
+"""Experiments with treefold; `paper` repeats those of the paper."""

@@ -1,0 +1,240 @@
+"""Programs as trees: Python with the standard ``ast``, and several languages with tree-sitter, which tolerates errors."""
+
+import ast
+import io
+import tokenize
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from treefold.data.readers.stream import (
+    OnBad,
+    Record,
+    Source,
+    one_record,
+    optional_package,
+    text_of,
+    tree_from,
+)
+from treefold.errors import ConfigurationError, ReadError, require_choice
+from treefold.trees.tree import Label, Tree
+
+
+class Grammar(NamedTuple):
+    """The module of a grammar, and the file suffixes of its language."""
+
+    module: str
+    suffixes: tuple[str, ...]
+
+
+LANGUAGES: dict[str, Grammar] = {
+    "c": Grammar("tree_sitter_c", (".c", ".h")),
+    "java": Grammar("tree_sitter_java", (".java",)),
+    "javascript": Grammar("tree_sitter_javascript", (".js", ".cjs", ".jsx", ".mjs")),
+    "python": Grammar("tree_sitter_python", (".py", ".pyi")),
+}
+
+_COMMENTS = frozenset({"comment", "line_comment", "block_comment", "html_comment"})
+
+
+def records_python(source: Source, *, names: bool = True, on_bad: OnBad | None = None) -> Iterator[Record]:
+    """Turn a Python file into the tree of its module, as `ast_tree` makes it."""
+
+    def read(data: bytes) -> Tree:
+        return ast_tree(_parsed(source, data), names=names)
+
+    return one_record(source, on_bad, read, may_be_blank=True)
+
+
+def ast_tree(module: ast.AST, *, names: bool = True) -> Tree:
+    """Turn a syntax tree of Python into a tree labelled by classes, fields in order; names and constants are leaves.
+
+    An absent field is an absent child, so that ``a[:b]`` is not ``a[b:]``; at the end of a node it is left out.
+
+    >>> print(ast_tree(ast.parse("x[:n] = 'a b'")))
+    (Module (Assign (Subscript (Name x Load) (Slice _ (Name n Load)) Store) (Constant "'a b'")))
+    >>> print(ast_tree(ast.parse("x[:n] = 'a b'"), names=False))
+    (Module (Assign (Subscript (Name Load) (Slice _ (Name Load)) Store) Constant))
+    """
+    labels: list[Label] = []
+    widths: list[int] = []
+    stack: list[ast.AST | str | None] = [module]
+    while stack:
+        item = stack.pop()
+        if item is None:
+            labels.append("")
+            widths.append(-1)
+        elif isinstance(item, str):
+            labels.append(item)
+            widths.append(0)
+        else:
+            before = len(stack)
+            _push_fields(item, stack, names)
+            while len(stack) > before and stack[-1] is None:
+                stack.pop()
+            labels.append(type(item).__name__)
+            widths.append(len(stack) - before)
+    return tree_from(labels, widths)
+
+
+# Fields that hold a name or nothing. Without names they are no slots at all, not even absent ones.
+_NAME_FIELDS = frozenset({"arg", "asname", "kind", "module", "name", "rest", "type_comment"})
+
+
+def _push_fields(node: ast.AST, stack: list[ast.AST | str | None], names: bool) -> None:
+    if isinstance(node, (ast.Constant, ast.MatchSingleton)):  # whose None is a value
+        if names:
+            stack.append(_written(node.value))
+        return
+    for field in node._fields:
+        value = getattr(node, field, None)
+        if isinstance(value, ast.AST):
+            stack.append(value)
+        elif isinstance(value, list):
+            for element in value:
+                if element is None or isinstance(element, ast.AST):
+                    stack.append(element)
+                elif names:
+                    stack.append(str(element))
+        elif value is None:
+            if names or field not in _NAME_FIELDS:
+                stack.append(None)
+        elif names:
+            stack.append(str(value))
+
+
+def _written(constant: object) -> str:
+    if constant is ...:
+        return "..."
+    try:
+        return repr(constant)
+    except ValueError:  # Python refuses to write thousands of decimal digits, but not hexadecimal ones
+        return hex(constant) if isinstance(constant, int) else type(constant).__name__
+
+
+def _parsed(source: Source, data: bytes) -> ast.Module:
+    text = _decoded(source, data)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the code is read, not run: its warnings are its author's
+            return ast.parse(text)
+    except SyntaxError as problem:
+        raise ReadError(
+            f"expected Python, got {problem.msg!r}; correct the code",
+            source=source,
+            line=problem.lineno or None,
+            column=problem.offset or None,
+        ) from None
+    except (RecursionError, MemoryError):
+        raise ReadError(
+            "expected code that Python's own parser can hold, got expressions nested too deeply; "
+            "break them up, or read the file as format 'code'",
+            source=source,
+        ) from None
+    except ValueError as problem:  # null characters
+        raise ReadError(f"expected Python, got {str(problem)!r}; correct the file", source=source) from None
+
+
+def _decoded(source: Source, data: bytes) -> str:
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+        if not encoding.startswith("utf-8"):
+            return data.decode(encoding)
+    except (SyntaxError, LookupError, UnicodeDecodeError) as problem:
+        text_of(source, data)  # the better message, where UTF-8 was meant
+        raise ReadError(
+            f"expected the encoding that the file declares, got {str(problem)!r}; convert the file to UTF-8",
+            source=source,
+            line=1,
+        ) from None
+    return text_of(source, data)
+
+
+def records_code(
+    source: Source,
+    *,
+    language: str | None = None,
+    names: bool = True,
+    anonymous: bool = False,
+    strict: bool = False,
+    on_bad: OnBad | None = None,
+) -> Iterator[Record]:
+    """Turn a program into one tree, labelled by the node types of its grammar; the language is told or seen in the suffix.
+
+    With ``names`` identifiers and literals have their text as a child; with ``anonymous`` keywords and punctuation are nodes,
+    too. What cannot be understood stays as ``ERROR`` nodes, or with ``strict`` is a `ReadError`.
+    """
+    language = language_of(source) if language is None else language
+    require_choice("records_code", "language", language, LANGUAGES)
+    tree_sitter = optional_package("tree_sitter", extra="code")
+    grammar = optional_package(LANGUAGES[language].module, extra="code")
+    parser = tree_sitter.Parser(tree_sitter.Language(grammar.language()))
+
+    def read(data: bytes) -> Tree:
+        text_of(source, data)  # only to refuse what is not UTF-8
+        root = parser.parse(data).root_node
+        if strict and root.has_error:
+            raise _first_error(root, source, data, language)
+        return _code_tree(root, data, names=names, anonymous=anonymous)
+
+    return one_record(source, on_bad, read, may_be_blank=True)
+
+
+def language_of(source: Source) -> str:
+    """Turn the suffix of a path into the language.
+
+    >>> language_of("src/Main.java")
+    'java'
+    >>> language_of("main.rs")
+    Traceback (most recent call last):
+    ...
+    treefold.errors.ConfigurationError: main.rs: expected a suffix of 'c', 'java', 'javascript', 'python', got '.rs'; say
+    which language it is with `language`.
+    """
+    suffix = Path(source).suffix.lower()
+    for language, grammar in LANGUAGES.items():
+        if suffix in grammar.suffixes:
+            return language
+    raise ConfigurationError(
+        f"{source}: expected a suffix of {', '.join(map(repr, LANGUAGES))}, got {suffix!r}; "
+        f"say which language it is with `language`."
+    )
+
+
+def _code_tree(root: Any, data: bytes, *, names: bool, anonymous: bool) -> Tree:
+    labels: list[Label] = []
+    widths: list[int] = []
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        label = node.type
+        labels.append(label)
+        if node.child_count:
+            children = node.children if anonymous else node.named_children
+            widths.append(len(children))
+            stack += children
+            continue
+        text = b""
+        if names and node.is_named and label not in _COMMENTS:
+            text = data[node.start_byte : node.end_byte]
+        if text:  # a token that the parser made up to go on has none
+            labels.append(text.decode(errors="replace"))
+            widths += (1, 0)
+        else:
+            widths.append(0)
+    return tree_from(labels, widths)
+
+
+def _first_error(root: Any, source: Source, data: bytes, language: str) -> ReadError:
+    node = root
+    while not (node.is_error or node.is_missing):
+        node = next(child for child in node.children if child.has_error or child.is_error or child.is_missing)
+    got = f"no {node.type!r}" if node.is_missing else repr(data[node.start_byte : node.end_byte].decode()[:40])
+    line_start = data.rfind(b"\n", 0, node.start_byte) + 1
+    return ReadError(
+        f"expected {language}, got {got}; correct the code, or read it with strict=False",
+        source=source,
+        line=node.start_point[0] + 1,
+        column=len(data[line_start : node.start_byte].decode(errors="replace")) + 1,
+    )

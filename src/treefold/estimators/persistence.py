@@ -1,0 +1,163 @@
+"""Saved estimators: ``estimator.json`` beside the files of the model says what the estimator has besides its model."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from treefold.errors import ModelFileError
+from treefold.estimators.base import TreeEstimator
+from treefold.estimators.supervised import (
+    NodeClassifier,
+    TreeClassifier,
+    TreeEmbedder,
+    TreePairClassifier,
+    TreeRegressor,
+)
+from treefold.training.saving import SavedModel, load_model, write_text
+
+# An estimator of your own belongs here, too, if it is to be loaded.
+ESTIMATORS: dict[str, type[TreeEstimator]] = {
+    "TreeClassifier": TreeClassifier,
+    "TreePairClassifier": TreePairClassifier,
+    "NodeClassifier": NodeClassifier,
+    "TreeRegressor": TreeRegressor,
+    "TreeEmbedder": TreeEmbedder,
+}
+NAME: Final = "estimator.json"
+VERSION: Final = 1
+_CLASS_KINDS: Final = "UOibuf"
+
+
+def load(folder: str | os.PathLike[str]) -> Any:
+    """Return the fitted estimator that was saved in a directory, or one with the best model of a run.
+
+    The estimator of a run has the classes of the data set, as text. If it is fitted again, it uses the settings of the run
+    that are arguments of estimators.
+
+    >>> import tempfile
+    >>> trees, y = ["(f a b)", "(f b a)", "(f a a)", "(f b b)"], [10, 20, 20, 10]
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     TreeClassifier(state_size=8, epochs=60, random_state=0).fit(trees, y).save(folder)
+    ...     load(folder).predict(["(f b a)"])
+    array([20])
+    """
+    saved, path = load_model(folder), Path(folder) / NAME
+    facts = _read(path) if path.exists() else _of_run(saved)
+    cls = ESTIMATORS[facts["class"]]
+    unknown = set(facts["parameters"]) - set(cls().get_params(deep=False))
+    if unknown:
+        raise ModelFileError(
+            f"{path}: expected arguments of {cls.__name__}, got {sorted(unknown)[0]!r}; load it with the treefold that wrote it."
+        )
+    estimator = cls(**facts["parameters"])
+    estimator.saved_, estimator.history_, estimator.n_iter_ = saved, facts["history"], len(facts["history"])
+    if not _fits(cls, saved, facts):
+        raise ModelFileError(
+            f"{path}: expected the estimator of the model in this directory, got {cls.__name__} with "
+            f"different outputs; the files are not of one estimator."
+        )
+    for name in ("classes", "mean", "scale"):
+        if name in facts:
+            setattr(estimator, f"{name}_", facts[name])
+    return estimator
+
+
+def _fits(cls: type[TreeEstimator], saved: SavedModel, facts: dict[str, Any]) -> bool:
+    """Say whether a model is one of this class of estimators."""
+    if issubclass(cls, TreeEmbedder):
+        return saved.settings.task in (cls.task, TreeRegressor.task)
+    if saved.settings.task != cls.task:
+        return False
+    if saved.task.has_classes:
+        return "classes" in facts and len(facts["classes"]) == saved.outputs
+    return facts.keys() >= {"mean", "scale"} and bool(facts["mean"].size == saved.outputs)
+
+
+def _of_run(saved: SavedModel) -> dict[str, Any]:
+    """Return what the file of an estimator would say of a run."""
+    settings = saved.settings
+    name = next((name for name, cls in ESTIMATORS.items() if cls.task == settings.task), None)
+    if name is None:
+        raise ModelFileError(
+            f"no estimator has the task {settings.task!r}; add one to treefold.estimators.ESTIMATORS, "
+            f"or use treefold.training.saving.load_model."
+        )
+    values = {**settings.model.model_dump(), **settings.training.model_dump()}
+    arguments = {name: values[name] for name in TreeClassifier().get_params(deep=False) if name in values}
+    arguments |= {"random_state": settings.training.seed, "n_threads": settings.training.threads}
+    facts = {"class": name, "parameters": arguments, "history": []}
+    if saved.task.has_classes:
+        return {**facts, "classes": np.array(saved.classes)}
+    ones = np.ones(saved.outputs) if saved.outputs > 1 else np.ones(())
+    return {**facts, "mean": 0 * ones, "scale": ones}
+
+
+def write_estimator(folder: str | os.PathLike[str], estimator: Any) -> None:
+    """Write the file of an estimator. A RandomState is written as None, because it cannot be continued elsewhere."""
+    facts: dict[str, Any] = {
+        "format": "treefold estimator",
+        "version": VERSION,
+        "class": type(estimator).__name__,
+        "parameters": {name: _packed(value) for name, value in estimator.get_params(deep=False).items()},
+        "history": estimator.history_,
+    }
+    if hasattr(estimator, "classes_"):
+        facts["classes"] = {"dtype": estimator.classes_.dtype.str, "values": estimator.classes_.tolist()}
+    if hasattr(estimator, "mean_"):
+        facts["mean"], facts["scale"] = estimator.mean_.tolist(), estimator.scale_.tolist()
+    write_text(Path(folder) / NAME, json.dumps(facts, indent=1) + "\n")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as problem:
+        raise ModelFileError(f"{path}: expected a JSON file, got {problem}; the estimator is damaged.") from None
+    if not isinstance(facts, dict) or facts.get("format") != "treefold estimator" or facts.get("version") != VERSION:
+        got = f"version {facts.get('version')!r}" if isinstance(facts, dict) else type(facts).__name__
+        raise ModelFileError(
+            f"{path}: expected a treefold estimator of version {VERSION}, got {got}; load it with the treefold that wrote it."
+        )
+    try:
+        if facts["class"] not in ESTIMATORS:
+            known = ", ".join(ESTIMATORS)
+            raise ModelFileError(f"{path}: expected one of the estimators {known}, got {facts['class']!r}.")
+        facts["history"] = list(facts["history"])
+        facts["parameters"] = {name: _unpacked(value) for name, value in facts["parameters"].items()}
+        if "classes" in facts:
+            dtype = np.dtype(facts["classes"]["dtype"])
+            if dtype.kind not in _CLASS_KINDS:
+                raise TypeError(f"classes of {dtype}")
+            facts["classes"] = np.array(facts["classes"]["values"], dtype=dtype)
+        for name in ("mean", "scale"):
+            if name in facts:
+                facts[name] = np.array(facts[name], dtype=np.float64)
+    except (KeyError, TypeError, AttributeError) as problem:
+        raise ModelFileError(f"{path}: expected a whole file, got {problem}; the estimator is damaged.") from None
+    return facts
+
+
+def _packed(value: Any) -> Any:
+    """Turn an argument into JSON that keeps its type: tuples, and dicts with keys that are not text."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, tuple):
+        return {"tuple": [_packed(entry) for entry in value]}
+    if isinstance(value, (list, np.ndarray)):
+        return [_packed(entry) for entry in value]
+    if isinstance(value, dict):
+        return {"dict": [[_packed(key), _packed(entry)] for key, entry in value.items()]}
+    return None if isinstance(value, np.random.RandomState) else value
+
+
+def _unpacked(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_unpacked(entry) for entry in value]
+    if isinstance(value, dict) and "tuple" in value:
+        return tuple(_unpacked(entry) for entry in value["tuple"])
+    if isinstance(value, dict):
+        return {_unpacked(key): _unpacked(entry) for key, entry in value["dict"]}
+    return value
