@@ -1,1 +1,1 @@
-"""Programs that show what treefold is used for; each runs on its own and has --help."""
+"""Programs that show uses of treefold; run one with --help to see its options."""

@@ -115,7 +115,7 @@ def load_glycans(
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class PublicationSplit:
-    """The indices of the parts, ascending, and what the split cost; prints as a sentence.
+    """The indices of the parts, ascending, and of the dropped records; ``str`` gives a summary.
 
     ``dropped`` are records whose publications went to different parts. ``components`` counts the groups of records that shared
     publications join, directly or through others, ``largest`` the records of the greatest. ``unpublished`` records name no
@@ -262,9 +262,9 @@ def split_by_publication(
 
     Publications that share a glycan belong together, and most of the literature is one such component. A component larger
     than the smallest part is cut: its publications are dealt one by one, and a glycan whose publications part is dropped. With
-    ``cut=False`` it stays whole, in the part with the most room, and the other parts hold what no well-known glycan touches.
-    Unpublished records go to training, so that what is tested is known to be apart; that training has not seen a tested
-    publication without its name is promised only after ``[record for record in records if record.references]``.
+    ``cut=False`` it stays whole, in the part with the most room, and the other parts get the glycans of no such publication.
+    Unpublished records go to training. To be sure that no tested publication is in training without its name, leave them
+    out: ``[record for record in records if record.references]``.
 
     >>> records = [GlycanRecord(Tree(name), name, (), (f"10.1000/{name}",)) for name in ("Gal", "Glc", "Man", "Fuc")]
     >>> print(split_by_publication(records, seed=0, fractions=(0.5, 0.25, 0.25)))

@@ -106,7 +106,7 @@ def parse_metamath(
 
 
 def swap_task(statements: Iterable[Statement], seed: int) -> tuple[list[Tree], list[str]]:
-    """Make the task "were two arguments swapped?": half of the trees as they are, half with two children swapped.
+    """Make the task "were two arguments swapped?": half of the trees are unchanged, half have two children swapped.
 
     The node is drawn among those with differing children of one typecode, then two such children of it. No tree occurs twice,
     and a swapped one is never a given statement: a statement that repeats an earlier one (inferences often share their
@@ -166,7 +166,7 @@ class _Prefix:
         self.axiom: str | None = None
 
 
-_Item = tuple[_Prefix, int, tuple[Tree, ...]]  # a prefix, the place where it began, the children so far
+_Item = tuple[_Prefix, int, tuple[Tree, ...]]  # a prefix, the place of its first symbol, the children so far
 
 
 @final
@@ -174,7 +174,7 @@ class Grammar:
     """The syntax axioms, one trie for each typecode, and Earley's algorithm over the tries.
 
     An Earley item is a place in a trie, so that a thousand axioms that begin with ``(`` are one item. Takes any grammar
-    without empty patterns, left-recursive or not; where it is ambiguous, one reading is chosen, always the same.
+    without empty patterns, left-recursive or not; if it is ambiguous, one reading is chosen, always the same.
 
     >>> grammar = Grammar(named=True)
     >>> grammar.declare_variable(["ph"], "wff")

@@ -9,7 +9,7 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "treefold"
 LAYERS = [
-    ["errors"],
+    ["_moved", "errors"],
     ["files"],
     ["trees"],
     ["data"],

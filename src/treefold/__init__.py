@@ -4,6 +4,8 @@ import gc
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from treefold import _moved
+
 if TYPE_CHECKING:
     from treefold.errors import TreefoldError
     from treefold.estimators import (
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from treefold.trees.vocabulary import Vocabulary
 
 __version__ = "0.1.0"
+
+_moved.install()
 
 # Names are imported when they are first used: torch and scikit-learn take seconds, and reading trees needs neither.
 _HOMES = {

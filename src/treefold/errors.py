@@ -1,4 +1,4 @@
-"""The errors that treefold raises. A message says what was expected, what was given, and how to correct it."""
+"""The errors that treefold raises. A message names the expected input, the given one, and the remedy."""
 
 import difflib
 from collections.abc import Iterable

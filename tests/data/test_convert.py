@@ -39,7 +39,7 @@ def test_a_parallel_file_gives_the_labels_and_must_have_the_right_length(tmp_pat
     assert [data.classes[target] for target in data.targets] == ["no", "yes", "no"]
     write(labels, "no\nyes\n")
     with pytest.raises(
-        ReadError, match=r"l.txt: expected a label for each of 3 records, got 2 lines; one label a line"
+        ReadError, match=r"l.txt: expected a label for each of 3 records, got 2 lines; write one label per line"
     ):
         convert([trees], Conversion(label_file=labels))
 

@@ -95,7 +95,7 @@ def test_directories_that_are_no_data_set_are_refused(tmp_path: Path) -> None:
     ):
         Dataset.open(folder)
     (folder / "dataset.json").write_text(json.dumps({key: value for key, value in facts.items() if key != "pairs"}))
-    with pytest.raises(ForestFileError, match="expected files that fit together, got 'pairs'; make it anew"):
+    with pytest.raises(ForestFileError, match="expected files that fit together, got 'pairs'; make it again"):
         Dataset.open(folder)
     for broken in ("{", "[1]"):
         (folder / "dataset.json").write_text(broken)

@@ -1,1 +1,7 @@
-"""Data sets: files, readers and generators."""
+"""Data: files become trees, and trees with classes and splits become data sets. Nothing here imports torch.
+
+- `dataset`: a `Dataset` is a forest with classes and splits, saved as a directory.
+- `convert`: files of any known format become a data set.
+- `readers`: one function for each format, and `READERS`, the registry of all of them.
+- `generators`: ListOps and LRT, generated or read from the original files.
+"""

@@ -1,4 +1,4 @@
-"""Own data: files of any format that a reader knows become a data set."""
+"""Conversion of files of any known format to a data set."""
 
 import inspect
 import os
@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any, Literal, final
 
 import numpy as np
-import numpy.typing as npt
 
 from treefold.data.dataset import SPLITS, Dataset
 from treefold.data.generators.common import Progress, check_fractions, shuffled
 from treefold.data.readers import READERS, SUFFIXES, OnBad, Record, format_of
 from treefold.data.readers.stream import lines_of
 from treefold.errors import ConfigurationError, ReadError, TreeError, nearest, require_choice
+from treefold.trees.batch import Ints
 from treefold.trees.forest import Forest
 from treefold.trees.shaping import limit_arity
 from treefold.trees.tree import Tree
@@ -29,11 +29,11 @@ LabelSource = Literal["record", "folder", "none"]
 class Conversion:
     """How files become a data set.
 
-    - ``format``: a name of `treefold.data.readers.READERS`; None goes by the suffix of each file;
+    - ``format``: a name of `treefold.data.readers.READERS`; None means that the suffix of each file decides;
     - ``options``: further arguments of the reader, ``{"text": "true"}``;
-    - ``labels``: where classes come from: the ``record`` itself (a column, a key), the ``folder`` of its file, or nowhere;
-    - ``label_file``: instead, a file with one label a line, in the order of the trees; then no record may be malformed;
-    - ``max_arity`` and ``wide``: what happens to nodes with more children, see `treefold.trees.shaping.limit_arity`;
+    - ``labels``: the source of the classes: the ``record`` itself (a column, a key), the ``folder`` of its file, or ``none``;
+    - ``label_file``: instead, a file with one label per line, in the order of the trees; then no record may be malformed;
+    - ``max_arity`` and ``wide``: the policy for nodes with more children, see `treefold.trees.shaping.limit_arity`;
     - ``fractions``: the shares of train, validation and test. Equal examples always go to the same split.
     """
 
@@ -62,8 +62,8 @@ def convert(
 ) -> Dataset:
     """Read files, and all files below folders, into a data set.
 
-    A record that is malformed, or too wide, raises `ReadError`; with ``on_bad`` given, the error goes there and the record is
-    left out. ``progress`` is told the number of records so far.
+    A record that is malformed or too wide raises `ReadError`; if ``on_bad`` is given, it is called with the error and the
+    record is skipped. ``progress`` is called with the number of records so far.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -75,7 +75,7 @@ def convert(
     """
     conversion = conversion or Conversion()
     if conversion.label_file is not None:
-        on_bad = None  # with records left out, the lines of the label file could not be matched any more
+        on_bad = None  # if records were skipped, the lines of the label file would no longer match
     files = list(_files(inputs, conversion.format))
     classes: dict[str, int] = {}
     targets = array("i")
@@ -98,12 +98,16 @@ def convert(
 
     forest = Forest(trees())
     if not len(forest):
-        raise ReadError("expected at least one tree, got none that can be read; see what was left out", source=files[0])
+        raise ReadError(
+            "expected at least one tree, got none that can be read; see the skipped records", source=files[0]
+        )
     names = list(classes)
     if conversion.label_file is not None:
         targets, names = _labels_from(conversion.label_file, len(targets))
     order = sorted(names)
-    codes = np.array([*(order.index(name) for name in names), -1], dtype=np.int64)  # the last is for no class at all
+    codes = np.array(
+        [*(order.index(name) for name in names), -1], dtype=np.int64
+    )  # the last is for examples without a class
     data = Dataset(
         forest=forest,
         targets=codes[np.array(targets, dtype=np.int64)],
@@ -115,10 +119,8 @@ def convert(
     return Dataset(**{**vars(data), "splits": split_distinct(data.keys(), conversion.fractions, conversion.seed)})
 
 
-def split_distinct(
-    keys: Sequence[bytes], fractions: tuple[float, float, float], seed: int
-) -> dict[str, npt.NDArray[np.int64]]:
-    """Deal examples into train, validation and test by shares; those with equal keys stay together.
+def split_distinct(keys: Sequence[bytes], fractions: tuple[float, float, float], seed: int) -> dict[str, Ints]:
+    """Split examples into train, validation and test; examples with equal keys stay together.
 
     >>> parts = split_distinct([b"a", b"b", b"a", b"c", b"d"], (0.6, 0.2, 0.2), seed=0)
     >>> {name: len(part) for name, part in parts.items()}
@@ -131,7 +133,7 @@ def split_distinct(
         groups[key].append(number)
     members = list(groups.values())
     parts: dict[str, list[int]] = {name: [] for name in SPLITS}
-    # Each group goes where most is missing, so that the shares hold as well as the groups allow.
+    # Each group goes to the split that lacks most, so that the shares are met as well as the groups allow.
     wanted = {name: fraction * len(keys) for name, fraction in zip(SPLITS, fractions, strict=True)}
     for group in (members[index] for index in shuffled(len(members), seed)):
         name = max(SPLITS, key=lambda split: wanted[split] - len(parts[split]))
@@ -140,7 +142,7 @@ def split_distinct(
 
 
 def _files(inputs: Sequence[str | os.PathLike[str]], form: str | None) -> Iterator[Path]:
-    """Walk the inputs: files as they are, folders by the suffixes of the format, in the order of their names."""
+    """Yield the input files, and the files in input folders with a suffix of the format, sorted by name."""
     for given in map(Path, inputs):
         if not given.is_dir():
             yield given
@@ -181,7 +183,7 @@ def _records(files: Sequence[Path], conversion: Conversion, on_bad: OnBad | None
 
 
 def reader_options(name: str, given: Mapping[str, str]) -> dict[str, Any]:
-    """Turn options given as text into what a reader takes; an unknown one names the nearest.
+    """Convert options from text to the types of a reader's arguments.
 
     >>> reader_options("xml", {"text": "true"})
     {'text': True}
@@ -224,7 +226,7 @@ def _labels_from(path: str | os.PathLike[str], count: int) -> tuple["array[int]"
     if len(targets) != count:
         raise ReadError(
             f"expected a label for each of {count} records, got {len(targets)} lines; "
-            f"one label a line, in the order of the trees",
+            f"write one label per line, in the order of the trees",
             source=path,
         )
     return targets, list(classes)

@@ -1,4 +1,4 @@
-"""Data sets: trees with labels and splits, in a directory that says how it was made."""
+"""Data sets: trees with classes and splits, saved as a directory that records how it was made."""
 
 import hashlib
 import itertools
@@ -29,12 +29,12 @@ _CHUNK: Final = 1_000_000  # rows of which a checksum is taken at a time
 @final
 @dataclass(frozen=True)
 class Dataset:
-    """Examples of one tree each, or of two (pairs), with a class and a place in one split at most.
+    """Examples with classes and splits; an example is one tree, or two (a pair), and belongs to at most one split.
 
     - ``forest``: example e has tree e; of pairs, the trees 2e and 2e + 1;
-    - ``targets`` (n,): the place of the example's class in ``classes``, -1 where it has none;
-    - ``splits``: for ``train``, ``validation`` and ``test`` the numbers of their examples;
-    - ``node_targets`` (N,): the class of every subtree where it is known, in the forest's order;
+    - ``targets`` (n,): the index of the example's class in ``classes``, -1 if it has none;
+    - ``splits``: the numbers of the examples of ``train``, ``validation`` and ``test``;
+    - ``node_targets`` (N,): the class of every subtree, in the order of the forest's nodes, or None;
     - ``made``: how the data set was made, for `dataset.json`.
 
     >>> data = Dataset(Forest(["(f a)", "b"]), np.array([1, 0]), ("no", "yes"), {"train": np.array([0, 1])})
@@ -93,7 +93,7 @@ class Dataset:
         return len(self.targets)
 
     def trees_of(self, examples: Sequence[int] | Ints) -> Ints:
-        """Return the numbers of the trees of some examples, for `Forest.batch`; of pairs, all left ones, then all right."""
+        """Return the numbers of the trees of some examples, for `Forest.batch`; of pairs, first the left ones, then the right."""
         chosen = np.asarray(examples, dtype=np.int64)
         return np.concatenate([2 * chosen, 2 * chosen + 1]) if self.pairs else chosen
 
@@ -103,7 +103,7 @@ class Dataset:
         return [left + right for left, right in zip(keys[::2], keys[1::2], strict=True)] if self.pairs else keys
 
     def fingerprint(self) -> dict[str, int]:
-        """Return the counts and a checksum of everything that training and evaluation can see.
+        """Return counts and a checksum of all data that training and evaluation use.
 
         >>> forest, splits = Forest(["a", "b"]), {"train": np.array([0, 1])}
         >>> one, other = (Dataset(forest, np.array(targets), ("no", "yes"), splits) for targets in ([0, 1], [1, 0]))
@@ -117,13 +117,15 @@ class Dataset:
         arrays += [] if self.node_targets is None else [self.node_targets]
         checksum = zlib.crc32(json.dumps(facts, sort_keys=True).encode())
         for array in arrays:
-            kind = np.int64 if array.dtype.kind == "i" else np.float64  # in memory and on disk they may be narrower
+            kind = (
+                np.int64 if array.dtype.kind == "i" else np.float64
+            )  # the same for narrower types, in memory and on disk
             for start in range(0, len(array), _CHUNK):
                 checksum = zlib.crc32(array[start : start + _CHUNK].astype(kind).tobytes(), checksum)
         return {"examples": len(self), "nodes": forest.node_count, "crc32": checksum}
 
     def summary(self) -> dict[str, Any]:
-        """Return what `dataset.json` holds."""
+        """Return the content of `dataset.json`."""
         return {
             "format": "treefold dataset",
             "version": VERSION,
@@ -141,7 +143,7 @@ class Dataset:
     def save(
         self, folder: str | os.PathLike[str], *, force: bool = False, texts: Mapping[str, str] | None = None
     ) -> None:
-        """Write the data set as a directory, whole or not at all; ``texts`` are further files by name."""
+        """Write the data set as a directory, atomically; ``texts`` are the contents of further files by their names."""
         with atomic_folder(folder, force=force, sign=FACTS) as place:
             self.forest.save(place / "trees.forest")
             columns: dict[str, npt.NDArray[Any]] = {"targets": self.targets.astype(np.int32)}
@@ -169,7 +171,7 @@ class Dataset:
         if facts.get("format") != "treefold dataset" or facts.get("version") != VERSION:
             raise ForestFileError(
                 f"{folder}: expected a treefold dataset of version {VERSION}, got {facts.get('format')!r} of version "
-                f"{facts.get('version')!r}; open it with the treefold that wrote it, or make it anew."
+                f"{facts.get('version')!r}; open it with the version of treefold that wrote it, or make it again."
             )
         forest = Forest.open(folder / "trees.forest", verify=verify)
         _, columns = read_columns(folder / "examples.columns", kind="examples", verify=verify)
@@ -186,21 +188,23 @@ class Dataset:
                 made=facts["made"],
             )
         except (KeyError, TypeError, ShapeError) as problem:
-            raise ForestFileError(f"{folder}: expected files that fit together, got {problem}; make it anew.") from None
+            raise ForestFileError(
+                f"{folder}: expected files that fit together, got {problem}; make it again."
+            ) from None
 
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         facts = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as problem:
-        raise ForestFileError(f"{path}: expected a JSON file, got {problem}; make the data set anew.") from None
+        raise ForestFileError(f"{path}: expected a JSON file, got {problem}; make the data set again.") from None
     if not isinstance(facts, dict):
-        raise ForestFileError(f"{path}: expected a JSON object, got {type(facts).__name__}; make the data set anew.")
+        raise ForestFileError(f"{path}: expected a JSON object, got {type(facts).__name__}; make the data set again.")
     return facts
 
 
 def tree_keys(forest: Forest) -> list[bytes]:
-    """Return a 16-byte key for each tree; equal trees of one forest have equal keys, others differ.
+    """Return a 16-byte key for each tree; two trees of one forest have equal keys if and only if they are equal.
 
     >>> keys = tree_keys(Forest(["(f a)", "(f b)", "(f a)"]))
     >>> keys[0] == keys[2] != keys[1]
@@ -208,7 +212,7 @@ def tree_keys(forest: Forest) -> list[bytes]:
     """
     forest.verify()
     table = np.stack([forest.labels, forest.parents, forest.slots, forest.widths], axis=1)
-    vector = table[:, 0] < 0  # rows of equal vectors differ in number: take the number of the first equal one
+    vector = table[:, 0] < 0  # equal vectors may be different rows: take the first of them
     if vector.any():
         _, first = np.unique(forest.vectors[-1 - table[vector, 0]], axis=0, return_inverse=True)
         table[vector, 0] = -1 - first.reshape(-1)

@@ -449,7 +449,7 @@ def _damaged(path: str | os.PathLike[str], problem: str) -> ForestFileError:
 
 
 def _outline_problem(forest: Forest) -> str:
-    """Say what is wrong with the lengths of the columns and of the trees; an empty text if nothing is."""
+    """Describe the problem with the lengths of the columns and of the trees; return an empty text if there is none."""
     offsets, nodes = forest.offsets, forest.node_count
     if (
         {getattr(forest, name).ndim for name in _NODE_COLUMNS} != {1}
@@ -466,7 +466,7 @@ def _outline_problem(forest: Forest) -> str:
 
 
 def _tree_problem(forest: Forest, rows: slice | Ints, sizes: Ints) -> tuple[int, str] | None:
-    """Find what keeps some trees from being trees: which of them is the first, and what it has."""
+    """Return the first damaged tree, by its place among the given ones, and its problem; None if all are sound."""
     labels, parents, slots, widths, depths = (getattr(forest, name)[rows] for name in _NODE_COLUMNS)
     ends = np.cumsum(sizes)
     places = np.arange(len(labels)) - np.repeat(ends - sizes, sizes)

@@ -83,14 +83,14 @@ def unbinarise(tree: Tree) -> Tree:
         if len(node.children) != 2:
             raise TreeError(
                 f"a binarised node expects 2 slots, child and sibling, got {len(node.children)} at {node.label!r}; "
-                f"give unbinarise what binarise made."
+                f"give unbinarise the result of binarise."
             )
         children = done.pop() if node.children[0] is not None else []
         siblings = done.pop() if node.children[1] is not None else []
         if node.label == ABSENT:
             if children or node is tree:
                 expected = "no children, got some" if children else "a parent, got none"
-                raise TreeError(f"an absent child '_' expects {expected}; give unbinarise what binarise made.")
+                raise TreeError(f"an absent child '_' expects {expected}; give unbinarise the result of binarise.")
             siblings.append(None)
         else:
             siblings.append(Tree(_unescaped(node.label), reversed(children)))

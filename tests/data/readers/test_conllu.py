@@ -60,7 +60,7 @@ def test_sentences_keep_their_lines_and_comments_alone_are_none(tmp_path: Path) 
     [
         (
             word(1, 2) + word(2, 1) + word(3, 0),
-            "expected heads that lead to the root, got a circle behind word 1; correct its head",
+            "expected heads that lead to the root, got a cycle at word 1; correct its head",
         ),
         (
             word(1, 2) + word(2, 1),

@@ -198,7 +198,7 @@ def test_what_is_no_parquet_file_or_a_broken_one_is_an_error(tmp_path: Path) -> 
     for broken in (b"tree\n(a b)\n", data[: len(data) // 2], data[:4] + b"\0" * 300 + data[304:]):
         path.write_bytes(broken)
         with pytest.raises(
-            ReadError, match=r"expected a parquet file, got one that cannot be read \(.*\); write it anew"
+            ReadError, match=r"expected a parquet file, got one that cannot be read \(.*\); write it again"
         ):
             list(records_parquet(path))
         told: list[ReadError] = []

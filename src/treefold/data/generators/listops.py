@@ -1,9 +1,9 @@
 """ListOps (Nangia & Bowman 2018): nested operations on lists of digits, whose value is again a digit.
 
-A tree is a digit with probability 0.75, always at depth 20; else an operator, drawn evenly from MIN, MAX, MED and SM, of two
-to five operands (evenly), each drawn one level deeper. The root has depth 1 and is drawn like every other node; trees are drawn
-until there are as many distinct ones as asked for. The published figures of the 10,000 originals bear this out: their greatest
-number of nested operators is 19, not 20; and since a set has at most ten single digits, and few distinct small trees, the mean
+A tree is a digit with probability 0.75, and always at depth 20; else it is an operator, drawn evenly from MIN, MAX, MED and SM,
+with two to five operands (evenly), each drawn one level deeper. The root has depth 1 and is drawn like every other node; trees
+are drawn until there are as many distinct ones as asked for. The published figures of the 10,000 original trees agree with this:
+at most 19 operators are nested, not 20; and because a set has at most ten single digits, and few distinct small trees, the mean
 number of operators is 9.2, not the 2 of the plain draws. No rule against trivial trees is needed.
 """
 
@@ -44,7 +44,7 @@ from treefold.trees.tree import Tree
 
 Placement = Literal["left", "random"]
 Place = Callable[[list[Tree]], Sequence[Tree | None]]
-"""Puts the operands of a node into its child slots."""
+"""A function that puts the operands of a node into its child slots."""
 
 
 def _median(values: list[int]) -> int:
@@ -68,10 +68,10 @@ _VAST: Final = 1e6  # expected nodes of a tree that no one can mean
 
 @dataclass(frozen=True)
 class ListOpsSettings:
-    """What trees to draw; the defaults are the paper's.
+    """The distribution of the trees; the defaults are those of the paper.
 
-    ``max_nodes``: a tree with more nodes is drawn anew. ``placement``: operands fill the child slots from the ``"left"``, or
-    stand in ``"random"`` ones of ``max_operands`` slots, the others empty (⊥). Both give the same expressions for a seed.
+    ``max_nodes``: a tree with more nodes is drawn again. ``placement``: operands fill the child slots from the ``"left"``, or are
+    put into ``"random"`` ones of ``max_operands`` slots, the others empty (⊥). Both give the same expressions for a seed.
 
     >>> ListOpsSettings(operators=("MIN", "MXA"))
     Traceback (most recent call last):
@@ -132,9 +132,9 @@ def generate(
     settings: ListOpsSettings | None = None,
     progress: Progress | None = None,
 ) -> Iterator[Tree]:
-    """Yield ``size`` distinct trees, the same ones for the same seed on every machine.
+    """Yield ``size`` distinct trees; the same seed gives the same trees on every machine.
 
-    ``progress`` is told the number of trees so far. Only a 16-byte key of each tree is kept, so memory stays small.
+    ``progress`` is called with the number of trees so far. Only a 16-byte key of each tree is kept, so memory stays small.
 
     >>> for tree in generate(3, seed=0):
     ...     print(tree, "=", value(tree))
@@ -149,7 +149,7 @@ def generate(
 def _generate(
     size: int, seed: int, random: Random, settings: ListOpsSettings, progress: Progress | None
 ) -> Iterator[Tree]:
-    # Places come from a stream of their own, so that both placements give the same expressions.
+    # The places have a random generator for themselves, so that both placements give the same expressions.
     place = _placing(settings.placement, seed, settings.max_operands)
     seen: set[bytes] = set()
     repeats = too_large = 0
@@ -214,21 +214,21 @@ def _placing(placement: str, seed: int, slots: int) -> Place:
                 f"expected at most {slots} operands to place, got {len(operands)}; raise max_operands, or place them left"
             )
         left = list(reversed(operands))
-        # Takes a slot with the share of operands still to place: every choice of slots is equally likely.
+        # A slot is taken with the share of operands still to place: every choice of slots is equally likely.
         return [left.pop() if draw() * (slots - slot) < len(left) else None for slot in range(slots)]
 
     return spread
 
 
 class _TokenError(Exception):
-    """What is wrong with which token; the reader knows its column."""
+    """A problem with a token; the reader adds its column."""
 
     def __init__(self, problem: str, token: int) -> None:
         self.problem, self.token = problem, token
 
 
 def _build(tokens: list[str], place: Place) -> Tree:
-    """Make the tree of the tokens of ``[SM 6 5 ]``."""
+    """Build the tree of tokens such as those of ``[SM 6 5 ]``."""
     open_nodes: list[tuple[str, list[Tree]]] = []
     for index, token in enumerate(tokens):
         node = _LEAVES.get(token)
@@ -259,7 +259,7 @@ def _build(tokens: list[str], place: Place) -> Tree:
 
 
 def node_values(tree: Tree) -> list[int]:
-    """Return the value of every subtree, in post-order, as a `Forest` has its nodes; absent operands are passed over.
+    """Return the value of every subtree, in post-order like the nodes of a `Forest`; absent operands are ignored.
 
     >>> node_values(Tree.parse("(SM (MAX 2 9) _ (MED 3 6))"))
     [2, 9, 9, 3, 6, 4, 3]
@@ -310,10 +310,10 @@ def read_listops(
     max_operands: int = 5,
     on_bad: OnBad | None = None,
 ) -> Iterator[tuple[Tree, int]]:
-    r"""Read lines ``value<TAB>expression`` as trees and values; the expression stands as in the original files, or plainly.
+    r"""Read lines ``value<TAB>expression`` as trees and values; round brackets, as in the original files, are optional.
 
-    A line that is malformed, or whose value is not that of its expression, raises `ReadError`; with ``on_bad`` given, the
-    error goes there and the line is left out. ``seed`` and ``max_operands`` (the slots) matter to random placement only.
+    A malformed line, or a wrong value, raises `ReadError`; if ``on_bad`` is given, it is called with the error and the line
+    is skipped. ``seed`` and ``max_operands`` (the slots) matter for random placement only.
 
     >>> for tree, result in read_listops(["2\t( ( ( [MIN 2 ) 7 ) ] )", "8\t[SM 9 9 ]"]):
     ...     print(tree, "=", result)
@@ -341,7 +341,7 @@ def _parse(line: str, place: Place) -> tuple[Tree, int]:
         position = bare[bad.token].start() if bad.token < len(bare) else len(line)
         raise ParseError(bad.problem, text=line, position=position) from None
     if len(bare) < len(tokens):
-        # The round brackets say nothing that the square ones do not; they only must be the right ones.
+        # The round brackets follow from the square ones, so they are only compared.
         expected = _binarised([match[0] for match in bare])
         if tokens != expected:
             pairs = zip(tokens, expected, strict=False)
@@ -379,7 +379,7 @@ def _binarised(tokens: list[str]) -> list[str]:
 
 
 def split(n: int, seed: int = 0) -> Split:
-    """Split ``n`` trees as the paper does: 10 % are the test set, 9 % of the rest the validation set, what remains trains.
+    """Split ``n`` trees like the paper: 10 % test, 9 % of the rest validation, the others training.
 
     >>> [len(part) for part in split(100_000, seed=0)]
     [81900, 8100, 10000]

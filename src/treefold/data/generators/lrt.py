@@ -2,13 +2,13 @@
 
 For every pair, four of the six variables a–f are drawn, then two sentences over them with the length bound 12. A sentence is,
 with probability 4/9 and a bound of at least 2, an ``and`` or ``or`` (evenly) of two sentences with half the bound (12, 6, 3, 1:
-three levels of connectives at most), else a variable; then, at every level, ``not`` stands in front with probability 1/3. A pair
-of which a sentence is true or false in all 64 worlds is dropped as a whole, its variables included, and not counted. Of 500,000
-counted draws the distinct pairs of (left, right) remain, about half; the mirrored pair is another pair.
+three levels of connectives at most), else a variable; then, at every level, ``not`` is put in front with probability 1/3. A pair
+with a sentence that is true or false in all 64 worlds is dropped, its variables included, and not counted. Of 500,000 counted
+draws the distinct pairs (left, right) are kept, about half; the mirrored pair is another pair.
 
-What the 211,702 original pairs show: every one has the relation that `relation` computes, ``<`` being left ⊂ right; the files
-0–12 count ``and``, ``or`` and ``not`` of the longer sentence, but the last one holds *12 and more*: 2,211 of its 4,831 pairs have
-13 to 19. Pairs above 12 are therefore dropped only by default here; ``keep_larger=True`` gives the original shares of the bins.
+All 211,702 original pairs have the relation that `relation` computes, with ``<`` for left ⊂ right. The files 0–12 count ``and``,
+``or`` and ``not`` of the longer sentence, but the last file holds *12 and more*: 2,211 of its 4,831 pairs have 13 to 19. Here
+pairs above 12 are dropped by default; ``keep_larger=True`` gives the original shares of the bins.
 """
 
 import re
@@ -44,7 +44,7 @@ LARGEST_BIN: Final = 12
 
 _BOUND, _VARIABLES_PER_PAIR = 12, 4
 _ALL: Final = (1 << 64) - 1
-# Bit w of a set stands for world w, in which variable i is true where bit i of w is set.
+# Bit w of a set is world w, in which variable i is true if bit i of w is set.
 _WORLDS: Final = {
     name: sum(1 << world for world in range(64) if world >> place & 1) for place, name in enumerate(VARIABLES)
 }
@@ -56,7 +56,7 @@ _TOKEN: Final = re.compile(r"[()]|[^\s()]+")
 class Pair(NamedTuple):
     """Two sentences, the relation of the left one to the right one, and the bin: the larger number of operators.
 
-    The bin of 12 stands for 12 and more, as in the original files.
+    Bin 12 means 12 and more, as in the original files.
 
     >>> next(read_lrt(["<\\ta\\t( a ( or ( not b ) ) )"]))
     Pair(left=Tree.parse('a'), right=Tree.parse('(or a (not b))'), relation='<', operators=2)
@@ -71,7 +71,7 @@ class Pair(NamedTuple):
 def worlds(tree: Tree) -> int:
     """Return the set of worlds in which a sentence is true, as the bits of a 64-bit number: bit w for world w.
 
-    In world w, variable a is true where bit 0 of w is set, b where bit 1 is, … f where bit 5 is.
+    In world w, variable a is true if bit 0 of w is set, b if bit 1 is, … f if bit 5 is.
 
     >>> f"{worlds(Tree.parse('(and a (and b c))')):064b}".count("1")  # d, e, f are free
     8
@@ -110,7 +110,7 @@ def _bad_node(node: Tree, present: int) -> TreeError:
 
 
 def relation(left: Tree, right: Tree) -> str:
-    """Return how two sentences are related, judged by the sets of worlds L and R in which they are true.
+    """Return how two sentences are related, from the sets of worlds L and R in which they are true.
 
     ``=`` L = R; ``<`` L ⊂ R; ``>`` L ⊃ R; ``^`` disjoint and together all worlds; ``|`` only disjoint; ``v`` only together
     all worlds; ``#`` none of these. The first that holds counts.
@@ -138,9 +138,9 @@ def _relation(left: int, right: int) -> str:
 def generate(
     draws: int = 500_000, seed: int = 0, progress: Progress | None = None, *, keep_larger: bool = False
 ) -> Iterator[Pair]:
-    """Yield the distinct pairs of so many counted draws, the same ones for the same seed on every machine.
+    """Yield the distinct pairs of ``draws`` counted draws; the same seed gives the same pairs on every machine.
 
-    ``progress`` is told the number of counted draws so far. Pairs of more than 12 operators are not counted, unless
+    ``progress`` is called with the number of counted draws so far. Pairs of more than 12 operators are not counted, unless
     ``keep_larger``: then they are part of bin 12, as in the original data.
 
     >>> for pair in generate(3, seed=2):
@@ -153,7 +153,7 @@ def generate(
     return _generate(draws, generator("lrt.generate", seed), progress, keep_larger)
 
 
-# A drawn sentence: its prefix code, one character a node; its worlds; its operators. A tree is made only of what is kept.
+# A drawn sentence: its prefix code, one character per node; its worlds; its operators. Only kept sentences become trees.
 _Sentence = tuple[str, int, int]
 _CODES: Final = {"&": "and", "|": "or", "~": "not"}
 
@@ -214,8 +214,8 @@ def _tree(code: str) -> Tree:
 def read_lrt(source: Lines, on_bad: OnBad | None = None, *, check: bool = False) -> Iterator[Pair]:
     r"""Read lines ``relation<TAB>left<TAB>right`` of the original files, ``( a ( and b ) )`` being ``a and b``.
 
-    A malformed line raises `ReadError`; with ``on_bad`` given, the error goes there and the line is left out. With ``check``,
-    so does a line whose relation is not the one computed from the sentences.
+    A malformed line raises `ReadError`; if ``on_bad`` is given, it is called with the error and the line is skipped. With
+    ``check``, a line with a wrong relation is malformed.
 
     >>> next(read_lrt(["^\t( not c )\tc"], check=True))
     Pair(left=Tree.parse('(not c)'), right=Tree.parse('c'), relation='^', operators=1)
@@ -249,12 +249,12 @@ def _parse(line: str, check: bool) -> Pair:
     return Pair(left, right, name, min(max(left_operators, right_operators), LARGEST_BIN))
 
 
-# What stands in brackets: a sentence, an operator, or the second half ( and y ) of ( x ( and y ) ).
+# A part in brackets: a sentence, an operator, or the second half ( and y ) of ( x ( and y ) ).
 _Part = Tree | str | tuple[str, Tree]
 
 
 def _joined(parts: list[_Part]) -> Tree | tuple[str, Tree] | None:
-    """Return what brackets around the parts mean, or nothing where they mean nothing."""
+    """Return the meaning of brackets around the parts, or None if they have none."""
     if len(parts) != 2:
         return None
     first, second = parts
@@ -315,8 +315,8 @@ def split(
 ) -> Split:
     """Split pairs by their bins: ``test_share`` of each bin is the test set, ``validation_share`` of the rest validation.
 
-    What remains trains, but only up to ``train_operators``: larger pairs are for validation and test alone, and most of them
-    are in no part. Distinct pairs stay distinct: no pair of validation or test stands in train.
+    The others are the training set, but only up to ``train_operators``: larger pairs are used for validation and test alone,
+    and most of them are in no part. No pair is in two parts.
 
     >>> train, validation, test = split([0] * 100 + [7] * 100)
     >>> len(train), len(validation), len(test), bool((train < 100).all())

@@ -1,7 +1,7 @@
 """Trees in brackets: s-expressions, and the brackets of the Penn treebank.
 
-A file is cut into pieces, one for each tree, and each piece is parsed on its own, so that a long file streams and a malformed
-tree costs no other one.
+A file is cut into pieces, one for each tree, and each piece is parsed separately. So a long file is read as a stream, and a
+malformed tree does not affect the others.
 """
 
 import re
@@ -12,7 +12,7 @@ from treefold.data.readers.stream import Faults, Line, OnBad, Record, Source, li
 from treefold.errors import ParseError
 from treefold.trees.tree import Tree
 
-# The groups hold what closes a quoted label or a vector: empty, when it goes on in the next line.
+# The groups hold the end of a quoted label or a vector; they are empty if it continues on the next line.
 _SEXPR = re.compile(r'[()]|"[^"\\]*+(?:\\.[^"\\]*+)*+("?)|\[[^\]]*+(\]?)|[^\s()"\[][^\s()"]*+', re.DOTALL)
 _PENN = re.compile(r"[()]|[^\s()]++")
 _TO_THE_END_OF = {
@@ -23,10 +23,10 @@ _COMMENT = ("#", ";")
 
 
 def records_sexpr(source: Source, *, on_bad: OnBad | None = None) -> Iterator[Record]:
-    """Turn a file of s-expressions into trees: bracketed ones anywhere, a bare label on a line of its own.
+    """Turn a file of s-expressions into trees; a tree without brackets, a label, must be alone on its line.
 
-    Between trees, blank lines and lines that begin with ``#`` or ``;`` are skipped. A tree that is never closed reaches to the
-    end of the file; with ``on_bad``, reading then goes on at the next bracket in a first column.
+    Between trees, blank lines and lines that begin with ``#`` or ``;`` are skipped. A tree that is never closed extends to
+    the end of the file; with ``on_bad``, reading then continues at the next line that begins with a bracket.
     """
     return _records(source, on_bad, _SEXPR, Tree.parse)
 
@@ -37,9 +37,9 @@ def records_penn(source: Source, *, on_bad: OnBad | None = None) -> Iterator[Rec
 
 
 def penn_tree(text: str) -> Tree:
-    """Turn Penn-style brackets into a tree; brackets without a label around one tree vanish, around several are ``ROOT``.
+    """Turn Penn-style brackets into a tree; brackets without a label vanish around one tree, and are ``ROOT`` around several.
 
-    Labels and words are anything but blanks and brackets, so ``-LRB-``, quotes and ``_`` stay as they are.
+    Labels and words are anything but blanks and brackets, so ``-LRB-``, quotes and ``_`` are kept.
 
     >>> print(penn_tree("( (S (NP (DT The) (NN cat)) (VP sat)) )"))
     (S (NP (DT The) (NN cat)) (VP sat))
@@ -99,7 +99,7 @@ def _records(
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """The text of one tree and where it begins."""
+    """The text of one tree, and the line and column of its first character."""
 
     text: str
     line: int
@@ -113,7 +113,7 @@ class _Cutter:
         self._faults = faults
         self._token = token
         self._open: list[Line] = []  # the lines of the tree that is not closed yet
-        self._start = 0  # where it begins in the first of them
+        self._start = 0  # its first column in the first of them
         self._depth = 0
         self._inside = ""  # the quote or square bracket that is open at the end of the last line
 
@@ -122,8 +122,8 @@ class _Cutter:
             yield from self._pieces(line)
         if not self._open:
             return
-        # An unclosed tree took in all that follows. Read that again; now a bracket in the first column begins a tree. This
-        # happens once, so the cost stays linear.
+        # An unclosed tree contains the rest of the file. Read that again; now a bracket in the first column begins a tree. This
+        # happens only once, so the cost stays linear.
         again = self._open[1:]
         self._give_up("the end of the file")
         for line in again:
@@ -139,7 +139,7 @@ class _Cutter:
             self._open.append(line)
             if self._inside:
                 rest = _TO_THE_END_OF[self._inside].match(text)
-                assert rest is not None  # it matches nothing, too
+                assert rest is not None  # it also matches the empty text
                 if not rest[1]:
                     return
                 self._inside, position = "", rest.end()
@@ -165,7 +165,7 @@ class _Cutter:
                 return
 
     def _is_label_alone(self, match: re.Match[str], line: Line) -> bool:
-        """Say whether a token outside brackets is a tree; report it where not, and give up the line."""
+        """Say whether a token outside brackets is a tree; if not, report it."""
         token, alone = match[0], match[0] == line.text.strip()
         if token == ")":
             problem = "expected a tree, got ')' that closes nothing; remove it"
@@ -184,7 +184,7 @@ class _Cutter:
         return False
 
     def _checked(self, lines: list[Line], start: int, end: int) -> Iterator[_Piece]:
-        """Yield the piece of whole lines but for its start and end, unless its bytes were wrong."""
+        """Yield the lines from start to end as a piece, unless their bytes are not UTF-8."""
         problem = next((line.problem for line in lines if line.problem), None)
         if problem:
             self._faults.report(problem)
@@ -195,7 +195,7 @@ class _Cutter:
         yield _Piece("".join(texts), lines[0].number, start + 1)
 
     def _give_up(self, got: str) -> None:
-        """Report the open tree as never closed, and forget it."""
+        """Report the open tree as never closed, and drop it."""
         closer = {"": "')' to close this tree", '"': "'\"' to close a quoted label", "[": "']' to close a vector"}
         error = self._faults.error(
             f"expected {closer[self._inside]}, got {got}; close it", self._open[0].number, self._start + 1

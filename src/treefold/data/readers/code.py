@@ -50,7 +50,7 @@ def records_python(source: Source, *, names: bool = True, on_bad: OnBad | None =
 def ast_tree(module: ast.AST, *, names: bool = True) -> Tree:
     """Turn a syntax tree of Python into a tree labelled by classes, fields in order; names and constants are leaves.
 
-    An absent field is an absent child, so that ``a[:b]`` is not ``a[b:]``; at the end of a node it is left out.
+    An absent field is an absent child, so that ``a[:b]`` and ``a[b:]`` differ; absent fields at the end of a node are left out.
 
     >>> print(ast_tree(ast.parse("x[:n] = 'a b'")))
     (Module (Assign (Subscript (Name x Load) (Slice _ (Name n Load)) Store) (Constant "'a b'")))
@@ -78,7 +78,7 @@ def ast_tree(module: ast.AST, *, names: bool = True) -> Tree:
     return tree_from(labels, widths)
 
 
-# Fields that hold a name or nothing. Without names they are no slots at all, not even absent ones.
+# Fields with an optional name. Without names they are not even absent children.
 _NAME_FIELDS = frozenset({"arg", "asname", "kind", "module", "name", "rest", "type_comment"})
 
 
@@ -117,7 +117,7 @@ def _parsed(source: Source, data: bytes) -> ast.Module:
     text = _decoded(source, data)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the code is read, not run: its warnings are its author's
+            warnings.simplefilter("ignore")  # the code is not run: its warnings concern its author
             return ast.parse(text)
     except SyntaxError as problem:
         raise ReadError(
@@ -142,7 +142,7 @@ def _decoded(source: Source, data: bytes) -> str:
         if not encoding.startswith("utf-8"):
             return data.decode(encoding)
     except (SyntaxError, LookupError, UnicodeDecodeError) as problem:
-        text_of(source, data)  # the better message, where UTF-8 was meant
+        text_of(source, data)  # raises the better message if UTF-8 was meant
         raise ReadError(
             f"expected the encoding that the file declares, got {str(problem)!r}; convert the file to UTF-8",
             source=source,
@@ -160,10 +160,10 @@ def records_code(
     strict: bool = False,
     on_bad: OnBad | None = None,
 ) -> Iterator[Record]:
-    """Turn a program into one tree, labelled by the node types of its grammar; the language is told or seen in the suffix.
+    """Turn a program into one tree, labelled by the node types of its grammar; without ``language``, the suffix decides.
 
     With ``names`` identifiers and literals have their text as a child; with ``anonymous`` keywords and punctuation are nodes,
-    too. What cannot be understood stays as ``ERROR`` nodes, or with ``strict`` is a `ReadError`.
+    too. Code that cannot be parsed becomes ``ERROR`` nodes, or with ``strict`` raises `ReadError`.
     """
     language = language_of(source) if language is None else language
     require_choice("records_code", "language", language, LANGUAGES)
@@ -172,7 +172,7 @@ def records_code(
     parser = tree_sitter.Parser(tree_sitter.Language(grammar.language()))
 
     def read(data: bytes) -> Tree:
-        text_of(source, data)  # only to refuse what is not UTF-8
+        text_of(source, data)  # only to refuse bytes that are not UTF-8
         root = parser.parse(data).root_node
         if strict and root.has_error:
             raise _first_error(root, source, data, language)
@@ -182,7 +182,7 @@ def records_code(
 
 
 def language_of(source: Source) -> str:
-    """Turn the suffix of a path into the language.
+    """Return the language that the suffix of a path suggests.
 
     >>> language_of("src/Main.java")
     'java'
@@ -218,7 +218,7 @@ def _code_tree(root: Any, data: bytes, *, names: bool, anonymous: bool) -> Tree:
         text = b""
         if names and node.is_named and label not in _COMMENTS:
             text = data[node.start_byte : node.end_byte]
-        if text:  # a token that the parser made up to go on has none
+        if text:  # a token that the parser inserted to recover from an error has none
             labels.append(text.decode(errors="replace"))
             widths += (1, 0)
         else:

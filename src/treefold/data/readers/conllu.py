@@ -44,7 +44,7 @@ def records_conllu(
             except ReadError as error:
                 faults.report(error)
             else:
-                if tree is not None:  # comments alone are no sentence
+                if tree is not None:  # a block of comments is not a sentence
                     yield Record((tree,), None, faults.source, sentence[0].number)
 
     return faults.unless_empty(records())
@@ -54,7 +54,7 @@ def dependency_tree(tokens: Iterable[Mapping[str, Any]], *, label: str = "upos",
     """Turn tokens into the tree of their heads; the children of a word are its dependents from left to right.
 
     Words are labelled by the column ``label``, with ``relations`` by ``deprel:label``. Multi-word tokens and empty nodes are
-    skipped: their ``id`` is no number.
+    skipped: their ``id`` is not a number.
 
     >>> cats = {"id": 1, "upos": "NOUN", "head": 2, "deprel": "nsubj"}
     >>> sleep = {"id": 2, "upos": "VERB", "head": 0, "deprel": "root"}
@@ -78,7 +78,7 @@ def dependency_tree(tokens: Iterable[Mapping[str, Any]], *, label: str = "upos",
     order = _heads_first(dependents)
     if len(order) != len(words):
         lost = min(set(range(1, len(words) + 1)) - set(order))
-        raise TreeError(f"expected heads that lead to the root, got a circle behind word {lost}; correct its head")
+        raise TreeError(f"expected heads that lead to the root, got a cycle at word {lost}; correct its head")
     trees: list[Tree | None] = [None] * (len(words) + 1)
     for number in reversed(order):
         word = words[number - 1]

@@ -1,4 +1,4 @@
-"""JSON documents as trees, read without recursion: the standard decoder gives up a thousand levels deep."""
+"""JSON documents as trees, read without recursion: the standard decoder fails at a depth of about a thousand."""
 
 import re
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ _TOKEN = re.compile(
 _COLON = re.compile(r"[ \t\n\r]*+:")
 _BLANKS = re.compile(r"[ \t\n\r]*+")
 
-# What may come next, in words that the errors use.
+# The tokens that may come next, in the words of the error messages.
 _VALUE, _VALUE_OR_END = "a value", "a value or ']'"
 _KEY, _KEY_OR_END = 'a key in quotes, "…"', "a key in quotes or '}'"
 _NEXT = {"": "the end of the document", "[": "',' or ']'", "{": "',' or '}'"}
@@ -48,7 +48,7 @@ def records_json(source: Source, *, on_bad: OnBad | None = None) -> Iterator[Rec
 def json_tree(text: str) -> Tree:
     """Turn JSON into a tree: an object has a child for each key, which has the value as its child; an array its elements.
 
-    Scalars are leaves: strings as they are, numbers, ``true`` and ``null`` as the document writes them.
+    Scalars are leaves, labelled with the string itself, or with the number, ``true`` or ``null`` as the document writes it.
 
     >>> print(json_tree('{"name": "x y", "sizes": [1, 2.50], "more": {}}'))
     (object (name "x y") (sizes (array 1 2.50)) (more object))
@@ -104,7 +104,7 @@ def _key(text: str, position: int) -> tuple[str, int]:
 
 
 def _string(text: str, position: int) -> tuple[str, int]:
-    """Read the string that begins behind a quote."""
+    """Read the string that begins after a quote."""
     string: str
     try:
         string, end = scanstring(text, position, True)

@@ -1,6 +1,6 @@
 """XML and HTML documents as trees of their elements.
 
-Nothing outside the file is ever loaded, and no entity is ever expanded.
+Nothing outside the file is loaded, and no entities are expanded.
 """
 
 from collections.abc import Iterator
@@ -25,14 +25,14 @@ def records_xml(
 ) -> Iterator[Record]:
     """Turn an XML document into one tree, as `element_tree` makes it; at most 2048 levels deep, which is libxml2's limit.
 
-    A document with declarations inside its ``<!DOCTYPE … [ ]>`` is refused: that is where entities grow without bounds.
+    A document with declarations inside its ``<!DOCTYPE … [ ]>`` is refused, because its entities could grow without bounds.
     """
     etree = optional_package("lxml.etree", extra="xml")
 
     def read(data: bytes) -> Tree:
         _refuse_declarations(source, data)
-        # huge_tree lifts the depth from 256 to 2048. It also lifts the guard against growing entities, which is why there
-        # can be none any more at this point.
+        # huge_tree raises the depth limit from 256 to 2048. It also removes the protection against growing entities, which is
+        # why documents with declarations were refused above.
         parser = etree.XMLParser(
             resolve_entities=False,
             no_network=True,
@@ -49,11 +49,11 @@ def records_xml(
 def records_html(
     source: Source, *, attributes: bool = False, text: bool = False, on_bad: OnBad | None = None
 ) -> Iterator[Record]:
-    """Turn an HTML document, however untidy, into one tree, as `element_tree` makes it; at most 2048 levels deep."""
+    """Turn an HTML document, well-formed or not, into one tree, as `element_tree` makes it; at most 2048 levels deep."""
     etree = optional_package("lxml.etree", extra="xml")
 
     def read(data: bytes) -> Tree:
-        text_of(source, data)  # the parser guesses at other encodings, and guesses wrong
+        text_of(source, data)  # the parser would guess other encodings, often wrongly
         parser = etree.HTMLParser(
             encoding="utf-8", no_network=True, huge_tree=True, remove_comments=True, remove_pis=True
         )
@@ -102,8 +102,8 @@ def _root(etree: Any, parser: Any, source: Source, data: bytes, kind: str) -> An
         if parser.error_log:
             raise _broken(source, kind, parser.error_log[0]) from None
         raise ReadError(f"expected {kind}, got {str(problem)!r}; check the file", source=source) from None
-    # Two faults that libxml2 passes over: an HTML page is cut off where it is too deep, and an entity of a DTD that was not
-    # loaded leaves a gap in its attribute.
+    # libxml2 ignores two faults: it cuts off an HTML page that is too deep, and it drops an entity of a DTD that was not
+    # loaded from its attribute.
     for entry in parser.error_log:
         if entry.level_name == "FATAL" or entry.type_name == "WAR_UNDECLARED_ENTITY":
             raise _broken(source, kind, entry)
@@ -125,14 +125,14 @@ def _broken(source: Source, kind: str, entry: Any) -> ReadError:
     return ReadError(problem, source=source, line=entry.line or None, column=entry.column or None)
 
 
-class _RootReached(Exception):  # noqa: N818  # no error: it ends the look at the head of a document
+class _RootReached(Exception):  # noqa: N818  # not an error: it ends the reading of a document's head
     pass
 
 
 def _refuse_declarations(source: Source, data: bytes) -> None:
     """Raise if a DOCTYPE has declarations inside.
 
-    A second parser looks, before libxml2 sees the file, since libxml2 expands entities in attributes whatever its options.
+    A second parser checks this before libxml2 reads the file, because libxml2 expands entities in attributes with any options.
     """
     parser = expat.ParserCreate()
 

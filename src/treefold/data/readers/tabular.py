@@ -24,19 +24,19 @@ from treefold.errors import ParseError, ReadError, nearest
 from treefold.trees.tree import Tree
 
 _DEFAULT_LABEL = "label"
-_FIELD_LIMIT = 2**31 - 1  # the greatest that a C long holds on every platform
+_FIELD_LIMIT = 2**31 - 1  # the largest C long of all platforms
 _BATCH_ROWS = 1024  # a row can hold a tree of a million nodes
 
 
 class _Number(str):
-    """A JSON number as it was written, which is no text where text is expected."""
+    """A JSON number as it is written in the file; not accepted as text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The names under which a row keeps its trees and its label.
+    """The names of the columns with the trees and the label of a row.
 
-    A label under the default name may be missing; one that was asked for under another name may not.
+    The label may be missing if its column has the default name, but not if another name was asked for.
 
     >>> columns = Columns(tree="tree", left="left", right="right", label="class")
     >>> record = columns.record({"tree": "(a b)", "class": True}, source="a.jsonl", line=4)
@@ -61,7 +61,7 @@ class Columns:
         return Record(trees, _label_text(row.get(self.label), source, line), source, line)
 
     def trees_in(self, names: Collection[str], *, source: str, line: int | None) -> tuple[str, ...]:
-        """Return the names of the columns that hold the trees, having checked that all are there."""
+        """Return the names of the tree columns; raise if a column is missing."""
         pair = (self.left, self.right)
         chosen = (self.tree,) if self.tree in names or not any(name in names for name in pair) else pair
         missing = [name for name in chosen if name not in names]
@@ -119,7 +119,7 @@ def records_csv(
     label_column: str = _DEFAULT_LABEL,
     on_bad: OnBad | None = None,
 ) -> Iterator[Record]:
-    """Turn the rows of a comma-separated file with a header into records; an empty label is none."""
+    """Turn the rows of a comma-separated file with a header into records; an empty label means no label."""
     return _delimited(source, ",", Columns(tree_column, left_column, right_column, label_column), on_bad)
 
 
@@ -132,7 +132,7 @@ def records_tsv(
     label_column: str = _DEFAULT_LABEL,
     on_bad: OnBad | None = None,
 ) -> Iterator[Record]:
-    """Turn the rows of a tab-separated file with a header into records; an empty label is none."""
+    """Turn the rows of a tab-separated file with a header into records; an empty label means no label."""
     return _delimited(source, "\t", Columns(tree_column, left_column, right_column, label_column), on_bad)
 
 
@@ -192,7 +192,7 @@ def _delimited(source: Source, delimiter: str, columns: Columns, on_bad: OnBad |
 
 
 def _delimited_rows(faults: Faults, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield each row with its first line; blank lines are none."""
+    """Yield each row with the number of its first line; blank lines are skipped."""
     wrong_bytes: list[ReadError] = []
 
     def texts() -> Iterator[str]:
@@ -201,11 +201,11 @@ def _delimited_rows(faults: Faults, delimiter: str) -> Iterator[tuple[int, list[
                 wrong_bytes.append(line.problem)
             yield line.text
 
-    # Strict: a quote that is never closed is an error, and not a field that holds the rest of the file.
+    # Strict: a quote that is never closed is an error, not a field with the rest of the file.
     reader = csv.reader(texts(), delimiter=delimiter, strict=True)
     while True:
         line = reader.line_num + 1
-        # The limit belongs to the whole process, so it is raised for this row only.
+        # The limit applies to the whole process, so it is raised for this row only.
         limit = csv.field_size_limit(_FIELD_LIMIT)
         try:
             row = next(reader, None)
@@ -241,7 +241,7 @@ def _parquet_rows(parquet: Any, faults: Faults, columns: Columns) -> Iterator[di
         except (OSError, ValueError) as problem:
             reason = str(problem).strip().splitlines()[0]
             faults.report(
-                faults.error(f"expected a parquet file, got one that cannot be read ({reason}); write it anew")
+                faults.error(f"expected a parquet file, got one that cannot be read ({reason}); write it again")
             )
 
 
@@ -249,7 +249,7 @@ def _values(row: dict[str, Any], faults: Faults, number: int) -> dict[str, objec
     try:
         return {name: scalar.as_py() for name, scalar in row.items()}
     except UnicodeDecodeError as problem:
-        raise faults.error(f"expected UTF-8, got {problem.reason}; write the file anew", number) from None
+        raise faults.error(f"expected UTF-8, got {problem.reason}; write the file again", number) from None
 
 
 def _json_object(text: str, faults: Faults, number: int) -> dict[str, object]:
