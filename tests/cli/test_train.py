@@ -114,7 +114,7 @@ def test_without_a_terminal_the_same_stands_in_a_line(monkeypatch: pytest.Monkey
         (["--set", "aggregator=tucker", "--set", "rank=99"], "Tucker expects a rank of at most"),
         (["--config", "absent.toml"], "absent.toml: expected a file that can be read"),
         (["--task", "pair"], "task 'pair' expects a data set of pairs of trees, got one of single trees"),
-        (["--task", "sentence"], "task: input should be 'tree', 'pair', 'node' or 'regression', got 'sentence'"),
+        (["--task", "sentence"], "task: unknown task 'sentence', expected 'tree', 'pair', 'node', 'regression'"),
         (["--resume"], "expected the directory of a run to resume, got no such directory"),
         (["--resume", "--set", "rank=3"], "--resume expects the settings of the run as they are"),
     ],
