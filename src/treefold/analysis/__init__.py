@@ -2,5 +2,5 @@
 
 - evaluation: scores on a data set, over the whole split and by the shape of the trees
 - explaining: what the model believes of every subtree, and which subtrees matter most for its answer
-- baselines: what simple models reach that count labels
+- baselines: the accuracy of simple models that count labels
 """
