@@ -296,7 +296,11 @@ def task_of(task: Task | str) -> Task:
     >>> task_of("pair").trees
     2
     """
-    found: Task = registered("task", task) if isinstance(task, str) else task
+    if isinstance(task, Task):
+        return task
+    found: Task = registered("task", task)
+    if found.name != task:  # files hold the name
+        raise ConfigurationError(f"the task {task!r} of TASKS has the name {found.name!r}; set its `name` to {task!r}.")
     return found
 
 
