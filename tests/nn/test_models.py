@@ -71,6 +71,36 @@ def test_nodes_and_numbers_are_read_off_too() -> None:
         Classifier(in_size=4, classes=0)
 
 
+def test_a_head_takes_states_and_a_model_reads_those_of_roots_or_nodes() -> None:
+    for head in (Classifier(in_size=4, classes=3), Regressor(in_size=4), PairClassifier(in_size=4, classes=3)):
+        model = TreeModel(encoder(), head)
+        torch.testing.assert_close(model(FOREST.batch()), head(model.encoder(FOREST.batch()).roots))
+    node_head = NodeHead(in_size=4, classes=3)
+    model = TreeModel(encoder(), node_head)
+    torch.testing.assert_close(model(FOREST.batch()), node_head(model.encoder(FOREST.batch()).nodes))
+
+
+def test_a_hook_of_a_head_sees_states() -> None:
+    model, seen = TreeModel(encoder(), Classifier(in_size=4, classes=3)), []
+    model.head.register_forward_hook(lambda module, inputs, output: seen.append((inputs[0].shape, output.shape)))
+    model(FOREST.batch())
+    assert seen == [((4, 4), (4, 3))]
+
+
+def test_an_unknown_readout_is_refused() -> None:
+    assert TreeModel(encoder(), Classifier(in_size=4, classes=3)).readout == "root"
+    with pytest.raises(ConfigurationError, match="TreeModel expects readout to be one of 'root', got 'mean'"):
+        TreeModel(encoder(), Classifier(in_size=4, classes=3), readout="mean")  # type: ignore[arg-type]
+
+
+def test_old_names_work_with_a_warning() -> None:
+    with pytest.warns(DeprecationWarning, match="the head NodeClassifier is now called NodeHead"):
+        from treefold.nn.models import NodeClassifier
+    assert NodeClassifier is NodeHead
+    with pytest.warns(DeprecationWarning, match="TreeModel.answering is now TreeModel.predictor"):
+        TreeModel(encoder(), Classifier(in_size=4, classes=3)).answering()
+
+
 def test_a_model_learns_to_tell_trees_apart() -> None:
     torch.manual_seed(0)
     model = TreeModel(encoder("tucker", rank=2), Classifier(in_size=4, classes=2))

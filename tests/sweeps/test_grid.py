@@ -70,7 +70,10 @@ SUM = '[[models]]\nkind = "Sum"\naggregator = "sum"\n'
         (HEAD + SUM + "state_size = [3, -1]\n", "('Sum', state_size = -1): state_size: input should be greater than 0"),
         (HEAD + SUM + "state_size = [3, 3]\n", "expected every configuration once"),
         (HEAD + SUM + SUM.replace("Sum", "Other"), "expected every configuration once"),
-        (HEAD + SUM.replace("sum", "tukcer"), "aggregator: input should be 'sum', 'full', 'tucker'"),
+        (
+            HEAD + SUM.replace("sum", "tukcer"),
+            "aggregator: unknown aggregator 'tukcer' (nearest known: 'tucker')",
+        ),
         (HEAD + SUM.replace("sum", "tucker"), "entry 1 ('Sum'): expected a rank for aggregator = 'tucker', got none"),
         (HEAD + '[[models]]\naggregator = "sum"\n', 'entry 1: expected a name, kind = "…", got None'),
         ("name = ", "expected TOML"),

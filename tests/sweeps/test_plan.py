@@ -68,7 +68,7 @@ def test_entries_that_come_to_the_same_with_the_data_are_an_error() -> None:
 @pytest.mark.parametrize("task", ["pair", "node"])
 def test_a_task_that_does_not_fit_the_data_is_an_error_before_anything_runs(task: str) -> None:
     data = dataclasses.replace(tiny.data(), node_targets=None)
-    with pytest.raises(TrainingError, match=f"task='{task}'"):
+    with pytest.raises(ConfigurationError, match=f"task '{task}' expects a data set"):
         plan(Grid.of({**tiny.GRID.model_dump(), "task": task}), data, "g.toml")
 
 

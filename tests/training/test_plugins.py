@@ -168,6 +168,21 @@ def test_commands_take_a_plugin_and_say_so_without_it(plugin: Path, tmp_path: Pa
     assert type(load_model(run).model.head).__name__ == "Linear"
 
 
+def test_the_workers_of_a_sweep_know_the_plugin(plugin: Path, tmp_path: Path) -> None:
+    if len(app.registered_commands) < 2:
+        add_model_commands()
+    dataset().save(tmp_path / "data")
+    grid = tmp_path / "grid.toml"
+    grid.write_text(
+        'name = "own"\nseeds = [0]\n[data]\npath = "data"\n[training]\nepochs = 1\n'
+        '[[models]]\nkind = "Mean"\naggregator = "mean"\nstate_size = 3\n'
+    )
+    command = ["sweep", str(grid), "--out", str(tmp_path / "sweep"), "--workers", "1", "--plugin", str(plugin)]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0, done.output
+    assert len((tmp_path / "sweep" / "results.jsonl").read_text().splitlines()) == 1
+
+
 def test_a_process_that_is_started_later_knows_the_plugin(plugin: Path) -> None:
     load_plugin(str(plugin))
     assert os.environ["TREEFOLD_PLUGINS"] == str(plugin.resolve())

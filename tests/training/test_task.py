@@ -33,6 +33,14 @@ def test_a_task_is_known_by_its_name(name: str) -> None:
         task_of("pairs")
 
 
+def test_a_task_under_a_name_that_is_not_its_own_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TASKS, "mine", TASKS["tree"])
+    with pytest.raises(
+        ConfigurationError, match="the task 'mine' of TASKS has the name 'tree'; set its `name` to 'mine'"
+    ):
+        task_of("mine")
+
+
 @pytest.mark.parametrize("name", TASKS)
 def test_sizes_are_those_of_all_trees_of_an_example(name: str) -> None:
     forest, task = Forest(["a", "(f a)", "(f a b)", "(f (f a))", "b", "(f (f a) b)"]), TASKS[name]

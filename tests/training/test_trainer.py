@@ -184,6 +184,29 @@ def test_metrics_are_over_the_whole_set_and_not_averages_of_batches() -> None:
     torch.testing.assert_close(outputs_of(model, examples, numbers), logits, rtol=1e-4, atol=1e-5)
 
 
+def test_an_evaluation_leaves_every_module_in_its_mode_also_after_an_error() -> None:
+    examples = listops()
+    model = model_for(examples, dropout=0.5).train()
+    model.encoder.eval()
+    before = {name: module.training for name, module in model.named_modules()}
+    outputs_of(model, examples, np.arange(5))
+    assert {name: module.training for name, module in model.named_modules()} == before
+    with pytest.raises(ValueError):
+        outputs_of(model, Examples(Forest(["(UNKNOWN 1)"]), np.array([0]), "tree"), np.array([0]))
+    assert {name: module.training for name, module in model.named_modules()} == before
+
+
+@pytest.mark.xfail(
+    strict=True, reason="the kernels still move parameters of a model in evaluation mode into one tensor"
+)
+def test_an_evaluation_never_moves_a_parameter() -> None:
+    examples = listops()
+    model = model_for(examples)
+    before = [parameter.data_ptr() for parameter in model.parameters()]
+    outputs_of(model, examples, np.arange(120))
+    assert [parameter.data_ptr() for parameter in model.parameters()] == before
+
+
 def test_a_loss_that_is_not_finite_stops_with_its_place_and_a_hint() -> None:
     examples = listops()
     model = model_for(examples)

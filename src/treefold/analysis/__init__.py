@@ -4,5 +4,5 @@
 - prediction: answers for records of trees
 - explaining: what the model believes of every subtree, and which subtrees matter most for its answer
 - description: the parts of a model, their parameters and costs
-- baselines: what simple models reach that count labels
+- baselines: the accuracy of simple models that count labels
 """

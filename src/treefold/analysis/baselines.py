@@ -76,7 +76,7 @@ def _node_codes(forest: Forest) -> Ints:
 
 
 def _edge_codes(forest: Forest) -> Ints:
-    """Return a number for each node that stands for its label and its parent's, (N,)."""
+    """Return a code for each node's label together with its parent's, (N,)."""
     labels = _node_codes(forest)
     base = len(forest.vocabulary) + 2  # the labels, the vectors, and no parent
     rows = np.repeat(forest.offsets[:-1], forest.sizes) + forest.parents

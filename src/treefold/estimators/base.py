@@ -67,7 +67,7 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
 
     After ``fit``: ``saved_`` (model, settings, labels), ``history_`` (metrics of each epoch), ``n_iter_`` (number of epochs).
 
-    ``task`` is the name of what is learnt, one of `TASKS`. A subclass can name another one, with a head of its own.
+    The class attribute ``task`` is a name of `TASKS`. A subclass can name a user's own task, with its own head.
     """
 
     task: ClassVar[str] = "tree"

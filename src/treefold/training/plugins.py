@@ -1,7 +1,7 @@
-"""Parts that settings call by name (aggregators, cells, tasks), and how users add their own.
+"""Parts that settings name (aggregators, cells, tasks), and how users add their own.
 
-A part is an entry of a registry, a plain dict: ``AGGREGATORS["mine"] = Mine``. Python code imports the module that does this;
-the command line has ``--plugin FILE``.
+Users add a part to a registry, which is a dict: ``AGGREGATORS["mine"] = Mine``. In Python, import the module that does this; on
+the command line, give it as ``--plugin FILE``.
 """
 
 import importlib
@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from treefold.errors import ConfigurationError, nearest
 
-# Where each registry is. It is imported when a name is looked up, because settings are read without torch.
+# The module and the name of each registry. It is imported when a part is looked up, so that settings need no torch.
 _REGISTRIES: Final = {
     "aggregator": ("treefold.nn.aggregators", "AGGREGATORS"),
     "cell": ("treefold.nn.cells", "CELLS"),
@@ -48,8 +48,8 @@ def registered(kind: str, name: str) -> Any:
 def load_plugin(name: str) -> None:
     """Run a Python file, or import a module by its name, that puts parts into registries; each is loaded once.
 
-    Processes that are started later, such as the workers of a sweep, load it too: the environment variable
-    ``TREEFOLD_PLUGINS`` tells them.
+    Processes that are started later, such as the workers of a sweep, load it too: its name is added to the environment
+    variable ``TREEFOLD_PLUGINS``.
     """
     is_file = name.endswith(".py") or os.sep in name
     try:

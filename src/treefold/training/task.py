@@ -1,4 +1,4 @@
-"""Tasks: what a model is asked about trees, and everything that follows from it."""
+"""Tasks: classify trees, pairs or nodes, or predict numbers. A task has everything that depends on this choice."""
 
 import abc
 from typing import Any, ClassVar, NamedTuple
@@ -22,9 +22,9 @@ Floats = npt.NDArray[np.float64]
 
 
 class Report(NamedTuple):
-    """What an evaluation says of predictions: scores, the value of each prediction, and (K, K) counts for classes.
+    """How good predictions are: scores, a value for each prediction (r,), and for classes the confusion matrix (K, K).
 
-    The first of the scores is the one by which models are compared. Values (r,) are averaged over groups of trees.
+    Models are compared by the first of the scores. The values are averaged over groups of trees.
     """
 
     scores: dict[str, float]
@@ -33,10 +33,10 @@ class Report(NamedTuple):
 
 
 class Task(abc.ABC):
-    """What a model learns: its head, its loss, its score, and which trees and targets make an example.
+    """What a model learns: its head, loss and score, and the trees and targets of an example.
 
-    A task of your own is a subclass, most often of `TreeTask` with another `head`. Put it into the registry under its name,
-    ``TASKS["mine"] = Mine()``; then ``task="mine"`` is a setting like any other.
+    To add a task, write a subclass, for example of `TreeTask` with a different `head`, and put it into the registry under its
+    name: ``TASKS["mine"] = Mine()``. Then ``task="mine"`` is a valid setting.
     """
 
     name: str
@@ -79,7 +79,7 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def probabilities(self, outputs: Tensor) -> Tensor:
-        """Return what is told to users: probabilities of classes, or the numbers, (r, K)."""
+        """Return the probabilities of classes, or the predicted numbers, (r, K)."""
 
     @abc.abstractmethod
     def predictions(self, outputs: Tensor) -> Array:
@@ -120,9 +120,9 @@ class Task(abc.ABC):
         return forest.sizes[numbers]
 
     def subtree_states(self, states: Tensor, sizes: list[int]) -> Tensor:
-        """Return the states from which the head answers about each subtree, given the states of an example's nodes.
+        """Return the states for which the head predicts about each subtree of an example.
 
-        ``sizes`` are those of the example's trees.
+        ``states`` (N, C) are those of all nodes of the example's trees, ``sizes`` the numbers of nodes of these trees.
         """
         return states
 
@@ -296,7 +296,11 @@ def task_of(task: Task | str) -> Task:
     >>> task_of("pair").trees
     2
     """
-    found: Task = registered("task", task) if isinstance(task, str) else task
+    if isinstance(task, Task):
+        return task
+    found: Task = registered("task", task)
+    if found.name != task:  # files hold the name
+        raise ConfigurationError(f"the task {task!r} of TASKS has the name {found.name!r}; set its `name` to {task!r}.")
     return found
 
 
