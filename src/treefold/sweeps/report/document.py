@@ -16,7 +16,9 @@ _LEGEND: Final = (
     "c is the size of a state, r the rank of a factored form. N par. counts the parameters of one aggregator, All par. those "
     "of the whole model. Validation is the score of the best epoch, Test that of the same weights on the test set."
 )
-SCORES: Final = "Scores are in %, seconds are processor time of a run; brackets: sample standard deviation (n − 1) over seeds."
+SCORES: Final = (
+    "Scores are in %, seconds are processor time of a run; brackets: sample standard deviation (n − 1) over seeds."
+)
 
 
 @final
