@@ -1,7 +1,7 @@
 """Write the paper's tables and figures with our results beside them: `python -m experiments.paper.report SWEEP… [--out DIR]`.
 
-Runs of the grids `lrt` and `listops` appear in the paper's tables; everything else appears in a table of its own. The report
-has the formats and figures of `treefold report`. Parameters are counted as in the paper.
+Runs of the grids `lrt` and `listops` appear in the paper's tables, all other results in a separate table. The report has
+the formats and figures of `treefold report`. Parameters are counted as in the paper.
 """
 
 import argparse

@@ -107,7 +107,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", COMMITTED, ids=lambda path: path.stem)
 def test_results_from_before_a_setting_existed_keep_their_keys(path: Path) -> None:
-    """So that a sweep goes on from them."""
+    """So that a sweep continues from them."""
     results = read_results(path)
     assert results and [key_of(result.settings, result.data) for result in results] == [
         result.key for result in results

@@ -129,9 +129,15 @@ class _Reporter:
     """Reports every epoch, and ends training after the epoch in which a limit was exceeded."""
 
     def __init__(
-        self, run: Run, tell: Callable[[Progressed], None], limits: Limits, seconds: float, halted: Callable[[], bool]
+        self,
+        run: Run,
+        on_progress: Callable[[Progressed], None],
+        limits: Limits,
+        seconds: float,
+        should_stop: Callable[[], bool],
     ) -> None:
-        self._run, self._tell, self._limits, self._seconds, self._halted = run, tell, limits, seconds, halted
+        self._run, self._on_progress, self._should_stop = run, on_progress, should_stop
+        self._limits, self._seconds = limits, seconds
         self.stopped = limits.exceeded(seconds) if seconds else None
         self._last = time.monotonic()
 
@@ -139,17 +145,17 @@ class _Reporter:
         """End training if the last epoch exceeded a limit; its weights and metrics are on disk by now."""
         if self.stopped:
             raise _LimitExceeded
-        if self._halted():  # between two batches, so that the checkpoint is consistent
+        if self._should_stop():  # between two batches, so that the checkpoint is consistent
             raise KeyboardInterrupt
         if time.monotonic() - self._last > _SECONDS_BETWEEN_REPORTS:
             self._last = time.monotonic()
-            self._tell(Progressed(self._run, progress.epoch, progress.batch / progress.batches))
+            self._on_progress(Progressed(self._run, progress.epoch, progress.batch / progress.batches))
 
     def epoch(self, metrics: dict[str, Any]) -> None:
         """Report the end of an epoch."""
         self._seconds += metrics["seconds"]
         self.stopped = self._limits.exceeded(self._seconds)
-        self._tell(Progressed(self._run, metrics["epoch"], 1.0, metrics.get("validation_score")))
+        self._on_progress(Progressed(self._run, metrics["epoch"], 1.0, metrics.get("validation_score")))
 
 
 def attempt(
@@ -157,12 +163,12 @@ def attempt(
     data: Callable[[], Dataset],
     folder: Path,
     limits: Limits,
-    tell: Callable[[Progressed], None],
-    halted: Callable[[], bool] = lambda: False,
+    on_progress: Callable[[Progressed], None],
+    should_stop: Callable[[], bool] = lambda: False,
 ) -> Finished | Failed | Unstarted:
     """Call `execute` and return its outcome as an event; any error of the run becomes `Failed`."""
     try:
-        result = execute(run, data(), folder, limits, tell, halted)
+        result = execute(run, data(), folder, limits, on_progress, should_stop)
     except BrokenPipeError:  # the main process has ended
         raise
     except TreefoldError as problem:
@@ -177,21 +183,21 @@ def execute(
     data: Dataset,
     folder: Path,
     limits: Limits,
-    tell: Callable[[Progressed], None],
-    halted: Callable[[], bool] = lambda: False,
+    on_progress: Callable[[Progressed], None],
+    should_stop: Callable[[], bool] = lambda: False,
 ) -> dict[str, Any] | None:
     """Train or resume a run in its folder and return its line of results; None if the deadline passed before it started.
 
-    Once ``halted()`` is true, this writes a checkpoint and raises `KeyboardInterrupt`.
+    Once ``should_stop()`` is true, this writes a checkpoint and raises `KeyboardInterrupt`.
     """
     with _run_lock(folder.with_name(f".{folder.name}.lock")):
-        begun = (folder / CHECKPOINT).is_file()
-        if not begun and limits.deadline is not None and time.time() >= limits.deadline:
+        resuming = (folder / CHECKPOINT).is_file()
+        if not resuming and limits.deadline is not None and time.time() >= limits.deadline:
             return None
-        spent = sum(line["seconds"] for line in _history(folder)) if begun else 0.0
-        reporter = _Reporter(run, tell, limits, spent, halted)
+        spent = sum(line["seconds"] for line in _history(folder)) if resuming else 0.0
+        reporter = _Reporter(run, on_progress, limits, spent, should_stop)
         try:
-            if begun:
+            if resuming:
                 _require_same_settings(run, folder)
                 resume(data, folder, reporter=reporter)
             else:
@@ -351,7 +357,7 @@ def sweep(
     out: Path,
     engine: Engine,
     budget: Budget,
-    tell: Callable[[Event], None],
+    on_event: Callable[[Event], None],
 ) -> SweepOutcome:
     """Train the pending runs and write their results; an interrupted sweep continues when this is called again.
 
@@ -379,7 +385,7 @@ def sweep(
                 outcome.failed.append(event)
             elif isinstance(event, Unstarted):
                 outcome.unstarted.append(event.run)
-            tell(event)
+            on_event(event)
     return outcome
 
 

@@ -113,27 +113,34 @@ class Spread:
 class Summary:
     """The results of one configuration on one data set: its runs, one for each seed, and their mean scores."""
 
+    grid: str
+    kind: str  # the name of the grid's entry
+    settings: dict[str, Any]  # those that affect the result, by name
+    data: Data
     runs: tuple[RunResult, ...]
+    validation: Spread | None
+    test: Spread | None
+    seconds: Spread | None  # processor time of a run
+
+    @classmethod
+    def of(cls, runs: Sequence[RunResult]) -> Self:
+        """Summarise runs of one configuration."""
+        first = runs[0]
+        return cls(
+            first.grid,
+            first.kind,
+            _settings(first),
+            Data.of(first),
+            tuple(runs),
+            validation=Spread.of(run.validation for run in runs),
+            test=Spread.of(run.test for run in runs),
+            seconds=Spread.of(run.busy_seconds for run in runs),
+        )
 
     @property
     def first(self) -> RunResult:
         """The first run; settings, data and sizes are the same for all."""
         return self.runs[0]
-
-    @property
-    def kind(self) -> str:
-        """The name of the grid's entry."""
-        return self.first.kind
-
-    @property
-    def grid(self) -> str:
-        """The name of the grid."""
-        return self.first.grid
-
-    @property
-    def data(self) -> Data:
-        """The fingerprint of the data set."""
-        return Data.of(self.first)
 
     @property
     def state_size(self) -> int:
@@ -146,32 +153,10 @@ class Summary:
         return self.first.settings.model.rank
 
     @property
-    def validation(self) -> Spread | None:
-        """The validation score."""
-        return Spread.of(run.validation for run in self.runs)
-
-    @property
-    def test(self) -> Spread | None:
-        """The test score."""
-        return Spread.of(run.test for run in self.runs)
-
-    @property
-    def seconds(self) -> Spread | None:
-        """Processor time of a run."""
-        return Spread.of(run.busy_seconds for run in self.runs)
-
-    @property
     def stopped(self) -> str:
         """The number of runs that the budget stopped, in words; empty if none."""
         count = sum(run.stopped is not None for run in self.runs)
         return f"{count} stopped by the budget" if count else ""
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The settings that affect the result, by name."""
-        values = self.first.settings.model_dump(mode="json")
-        flat = {"task": values["task"], **values["training"], **values["model"]}
-        return {name: value for name, value in flat.items() if name not in _IGNORED}
 
     @property
     def recipe(self) -> str:
@@ -188,11 +173,16 @@ def summarise(results: Sequence[RunResult]) -> list[Summary]:
     """Group runs that differ only in the seed, ordered by grid, kind and size; of runs with equal seeds the first counts."""
     groups: dict[str, dict[int, RunResult]] = {}
     for result in results:
-        single = Summary((result,))
-        identity = json.dumps([single.grid, single.kind, single.settings, single.data], sort_keys=True)
+        identity = json.dumps([result.grid, result.kind, _settings(result), Data.of(result)], sort_keys=True)
         groups.setdefault(identity, {}).setdefault(result.seed, result)
-    found = [Summary(tuple(runs[seed] for seed in sorted(runs))) for runs in groups.values()]
+    found = [Summary.of([runs[seed] for seed in sorted(runs)]) for runs in groups.values()]
     return sorted(found, key=lambda each: (each.grid, each.kind, each.state_size, each.rank or 0))
+
+
+def _settings(result: RunResult) -> dict[str, Any]:
+    values = result.settings.model_dump(mode="json")
+    flat = {"task": values["task"], **values["training"], **values["model"]}
+    return {name: value for name, value in flat.items() if name not in _IGNORED}
 
 
 def best(summaries: Iterable[Summary]) -> Summary | None:
