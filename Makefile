@@ -12,7 +12,7 @@ JOBS ?= 2
 	touch $@
 
 demo: .venv/.ready
-	$(BIN)/python -m treefold.demo
+	$(BIN)/python examples/demo.py
 
 test: .venv/.ready
 	$(BIN)/python -m treefold.kernels --double

@@ -18,7 +18,7 @@ LAYERS = [
     ["analysis", "estimators"],
     ["sweeps"],
     ["bench"],
-    ["demo", "cli"],
+    ["cli"],
     ["__main__"],
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}

@@ -1,0 +1,1 @@
+"""Examples: complete programs that use treefold."""
