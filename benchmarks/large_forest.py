@@ -54,7 +54,7 @@ def main() -> None:
             f"{len(forest):,} trees, {forest.node_count:,} nodes, {size:,.0f} MiB, saved in {time.perf_counter() - start:.1f} s"
         )
         del forest, part
-        subprocess.run([sys.executable, "-c", OPENING, str(path)], check=True)
+        subprocess.run([sys.executable, "-P", "-c", OPENING, str(path)], check=True)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import contextlib
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -22,8 +23,9 @@ def compile_passes(dtype: "np.dtype[Any]") -> None:
     if (os.cpu_count() or 1) > 1 and sys.executable:
         with contextlib.suppress(OSError):
             helper = subprocess.Popen(
-                [sys.executable, "-m", "treefold.kernels.ahead", str(dtype)],
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                # -P: without it, `-m` imports from the working directory, and a numpy.py there would be executed.
+                [sys.executable, "-P", "-m", "treefold.kernels.ahead", str(dtype)],
+                env={**os.environ, "PYTHONPATH": safe_import_path()},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -32,6 +34,16 @@ def compile_passes(dtype: "np.dtype[Any]") -> None:
     compile_for(forward, _example(Weights, dtype), *[flags] * 3, 0, *[flags] * 2, vectors, True, True, room)
     if helper is not None:
         helper.wait()
+
+
+def safe_import_path() -> str:
+    """Return `sys.path` as a ``PYTHONPATH`` for a child process, without relative entries and the working directory.
+
+    The working directory stays only if treefold itself is imported from there.
+    """
+    own, here = Path(__file__).resolve().parents[2], Path.cwd()
+    kept = [entry for entry in sys.path if Path(entry).is_absolute() and (Path(entry) != here or here == own)]
+    return os.pathsep.join(kept)
 
 
 def compile_backward(dtype: "np.dtype[Any]") -> None:
