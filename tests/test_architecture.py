@@ -9,7 +9,8 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "treefold"
 LAYERS = [
-    ["errors", "files"],
+    ["errors"],
+    ["files"],
     ["trees"],
     ["data"],
     ["kernels", "nn"],
@@ -17,7 +18,6 @@ LAYERS = [
     ["training"],
     ["analysis", "estimators"],
     ["sweeps"],
-    ["bench"],
     ["cli"],
     ["__main__"],
 ]

@@ -1,8 +1,8 @@
 from pathlib import Path
 
 import pytest
-
 from examples.demo import FIGURE, MODELS, PAGE, TITLE, main, require_own
+
 from treefold.errors import FileError
 from treefold.paper import counted_parameters
 

@@ -10,7 +10,7 @@ import typer
 
 from treefold.cli.console import err
 from treefold.cli.data import app as data_app
-from treefold.errors import TreefoldError
+from treefold.errors import ConfigurationError, TreefoldError
 
 _INTERRUPTED: Final = 130
 _NOTHING_LEFT: Final = "interrupted; nothing was left half-written."
@@ -30,14 +30,22 @@ app.add_typer(data_app, name="data")
 
 def add_model_commands() -> None:
     """Add the commands that need torch, which takes seconds to import; `treefold data` does without."""
-    from treefold.cli.bench import bench
     from treefold.cli.model import compress, describe, embed, evaluate, predict
     from treefold.cli.report import report
     from treefold.cli.sweep import sweep
     from treefold.cli.train import train
 
-    for command in (train, evaluate, predict, embed, describe, compress, sweep, bench, report):
+    for command in (train, evaluate, predict, embed, describe, compress, sweep, report):
         app.command()(command)
+
+
+@app.command(hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def bench() -> None:
+    """Moved: benchmarks are run with `python -m benchmarks` in a checkout of the repository."""
+    raise ConfigurationError(
+        "`treefold bench` is no longer part of the library; run `python -m benchmarks` in a checkout of the repository, with the "
+        "same suites and options."
+    )
 
 
 @app.callback(invoke_without_command=True)

@@ -1,15 +1,16 @@
-"""`treefold bench`, run as a user runs it, on tiny data."""
+"""`python -m benchmarks`, run as a developer runs it, on tiny data."""
 
 import json
 from pathlib import Path
 
 import pytest
 import typer
+from benchmarks import __main__ as program
+from benchmarks.__main__ import bench, main
+from benchmarks.suites import Report
 from typer.testing import CliRunner
 
 from tests.cli.test_data import treefold
-from treefold.bench import Report
-from treefold.cli.bench import bench
 from treefold.errors import ConfigurationError, FileError
 
 APP = typer.Typer()
@@ -37,9 +38,28 @@ def test_a_quick_run_shows_a_table_and_writes_everything_as_json(tmp_path: Path)
     assert figure["holds"] is (figure["value"] >= 6)
 
 
-def test_an_unknown_suite_ends_in_one_clear_error() -> None:
-    done = treefold("bench", "rofline")
-    assert done.returncode == 2 and "got 'rofline' (nearest known: 'roofline')" in done.stderr
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["rofline"], "got 'rofline' (nearest known: 'roofline')"),
+        (["compare", ".", "phases"], "compare expects suite to be one of 'step', 'inference', 'threads', got 'phases'"),
+        (["compare", ".", "--backend", "fussed"], "got 'fussed' (nearest known: 'fused')"),
+        (["compare", ".", "step", "--case", "tuker"], "in step, got 'tuker' (nearest known: 'tucker')"),
+        (["compare", "no-such-folder", "step"], "no-such-folder: expected a checkout with src/treefold"),
+    ],
+)
+def test_a_mistake_ends_in_one_clear_error(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    shown = capsys.readouterr()
+    assert caught.value.code == 2 and message in shown.err and not shown.out
+
+
+def test_the_old_command_says_how_to_run_benchmarks_now() -> None:
+    done = treefold("bench", "step", "--quick")
+    assert done.returncode == 2 and "run `python -m benchmarks` in a checkout" in done.stderr
     assert "Traceback" not in done.stderr and not done.stdout
 
 
@@ -59,8 +79,8 @@ def test_figures_are_on_disk_before_they_are_shown(tmp_path: Path, monkeypatch: 
     def broken(report: Report) -> None:
         raise BrokenPipeError
 
-    monkeypatch.setattr("treefold.cli.bench.run_suites", lambda names, options, **more: Report(options, {"cores": 2}))
-    monkeypatch.setattr("treefold.cli.bench.show", broken)
+    monkeypatch.setattr(program, "run_suites", lambda names, options, **more: Report(options, {"cores": 2}))
+    monkeypatch.setattr(program, "show", broken)
     with pytest.raises(BrokenPipeError):
         bench(["step"], json_file=tmp_path / "found.json")
     assert json.loads((tmp_path / "found.json").read_text())["machine"] == {"cores": 2}
