@@ -51,7 +51,7 @@ def test_a_child_reports_errors_and_goes_on() -> None:
 
 
 class Scripted:
-    """Stands for a child whose times are known."""
+    """A child with known times."""
 
     def __init__(self, log: list[str], name: str, times: list[list[float]], nodes: float = 50.0) -> None:
         self.log, self.name, self.times, self.nodes = log, name, iter(times), nodes
