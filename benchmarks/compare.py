@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, final
@@ -22,7 +22,6 @@ import torch
 
 import treefold
 from benchmarks.cases import CASES, HEADLINE, Case, batches_of, model_of, training, with_settings, work_of
-from benchmarks.library import threads
 from benchmarks.measuring import (
     ROOT,
     Clock,
@@ -152,8 +151,7 @@ def _serve_pipes() -> None:
         answers.write(json.dumps(value) + "\n")
         answers.flush()
 
-    with threads(None):
-        serve(iter(sys.stdin.readline, ""), answer)
+    serve(iter(sys.stdin.readline, ""), answer)
 
 
 # The parent.
@@ -235,7 +233,7 @@ def compare(
     """
     require_checkout(old)
     for checkout in (ROOT, old):
-        _compile(checkout, jobs, backend)
+        _compile(checkout, jobs, options, backend)
     found: dict[str, dict[str, Values]] = {}
     with ExitStack() as stack:
         children = {
@@ -248,9 +246,9 @@ def compare(
     return found
 
 
-def _compile(checkout: Path, jobs: Sequence[tuple[str, str]], backend: str) -> None:
+def _compile(checkout: Path, jobs: Sequence[tuple[str, str]], options: Options, backend: str) -> None:
     """Compile the kernels of the cases in a process before the measurement: compilation takes memory that is not given back."""
-    quick = Options(quick=True)
+    quick = replace(options, quick=True)
     with child_of(checkout, quick) as child:
         for suite, case in jobs:
             if case in cases_of(suite, quick):
