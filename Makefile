@@ -1,22 +1,26 @@
-# Two commands do everything: make demo, make test. The virtual environment is .venv.
+# make demo and make test set up everything in the virtual environment .venv; make quick is for after each change.
 PYTHON ?= python3
 BIN := .venv/bin
 JOBS ?= 2
 
-.PHONY: demo test check lint clean
+.PHONY: demo test quick lint check clean
 
 .venv/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
-	$(BIN)/python -m treefold.kernels
 	touch $@
 
 demo: .venv/.ready
-	$(BIN)/python -m treefold.demo
+	$(BIN)/python examples/demo.py
 
 test: .venv/.ready
 	$(BIN)/python -m treefold.kernels --double
 	$(BIN)/python -m pytest -q -n $(JOBS)
+
+quick: .venv/.ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/python -m pytest -q -n $(JOBS) -m "not slow"
 
 lint: .venv/.ready
 	$(BIN)/ruff check .

@@ -1,6 +1,6 @@
-"""How fast trees become forests and forests batches: python benchmarks/forest.py [--json FILE]
+"""How fast trees are packed into forests, and forests into batches: python benchmarks/forest.py [--json FILE]
 
-Prints the best of several runs; one thread. Repeats with the seed that is fixed below.
+Prints the best of several runs with one thread. The seed is fixed.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Time and memory of making the ListOps and LRT data: ``python benchmarks/generate.py [--originals ../shared/data/lrt]``."""
+"""Time and memory of generating the ListOps and LRT data: ``python benchmarks/generate.py [--originals ../shared/data/lrt]``."""
 
 import argparse
 import resource

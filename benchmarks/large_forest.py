@@ -1,6 +1,6 @@
-"""A forest of a million trees: how fast it opens, and in how much memory: python benchmarks/large_forest.py
+"""A forest of a million trees: time and memory of opening it: python benchmarks/large_forest.py
 
-The forest is made from ListOps trees, written once, and opened in a process of its own, which batches from the memory map.
+The forest has ListOps trees; a new process opens it and makes batches from the memory map.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from treefold.data.generators import listops
 OPENING = """
 import sys, time
 import numpy as np
-from treefold.trees.forest import Forest
+from treefold import Forest
 
 def resident():
     status = dict(line.split(":", 1) for line in open("/proc/self/status"))
@@ -54,7 +54,7 @@ def main() -> None:
             f"{len(forest):,} trees, {forest.node_count:,} nodes, {size:,.0f} MiB, saved in {time.perf_counter() - start:.1f} s"
         )
         del forest, part
-        subprocess.run([sys.executable, "-c", OPENING, str(path)], check=True)
+        subprocess.run([sys.executable, "-P", "-c", OPENING, str(path)], check=True)
 
 
 if __name__ == "__main__":

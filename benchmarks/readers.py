@@ -1,6 +1,6 @@
-"""How fast files become trees: python benchmarks/readers.py
+"""How fast files are read as trees: python benchmarks/readers.py
 
-Reads the modules of the standard library as Python (ast), and where the extra is there, with tree-sitter. Nodes a second of
+Reads the modules of the standard library as Python (ast) and, if the extra is installed, with tree-sitter. Nodes a second of
 processor time, best of three.
 """
 

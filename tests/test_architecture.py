@@ -17,8 +17,7 @@ LAYERS = [
     ["training"],
     ["analysis", "estimators"],
     ["sweeps"],
-    ["bench"],
-    ["demo", "cli"],
+    ["cli"],
     ["__main__"],
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     )
     from treefold.nn.aggregators import AGGREGATORS, Canonical, Full, Sum, TensorTrain, Tucker
     from treefold.nn.cells import LeafLSTM, LeafRNN, PerLabel, TreeLSTM, TreeRNN
-    from treefold.nn.encoder import TreeEncoder
-    from treefold.nn.labels import Embedding, Numeric, OneHot, Thermometer
     from treefold.nn.compress import compress
+    from treefold.nn.encoder import TreeEncoder
     from treefold.nn.heads import Classifier, PairClassifier, Regressor
+    from treefold.nn.labels import Embedding, Numeric, OneHot, Thermometer
     from treefold.nn.model import TreeModel
     from treefold.trees.batch import Batch
     from treefold.trees.forest import Forest

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from treefold.kernels.calls import backward, forward
 
 from treefold.kernels import ahead
 from treefold.kernels.__main__ import compile_kernels
-from treefold.kernels.calls import backward, forward
 
 PROGRAM = """
 import numpy as np, sys, torch
@@ -39,3 +39,41 @@ def test_without_another_process_it_is_compiled_here(monkeypatch: pytest.MonkeyP
     before = [len(forward.signatures), len(backward.signatures)]  # type: ignore[attr-defined]
     ahead.compile_passes(np.dtype(np.float32))
     assert before == [len(forward.signatures), len(backward.signatures)]  # type: ignore[attr-defined]
+
+
+TRAP = "from pathlib import Path; Path('executed').touch(); raise ImportError('a file of the working directory')"
+HELPER = """
+import subprocess, numpy as np
+from treefold.kernels import ahead
+started = []
+class Noted(subprocess.Popen):
+    def __init__(self, *arguments, **named):
+        super().__init__(*arguments, **named)
+        started.append(self)
+ahead.subprocess.Popen = Noted
+ahead.os.cpu_count = lambda: 2
+ahead.compile_passes(np.dtype("float32"))
+assert [each.returncode for each in started] == [0], started
+"""
+
+
+def test_the_helper_process_executes_nothing_from_the_working_directory(tmp_path: Path) -> None:
+    for name in ("numpy", "numba", "treefold", "contextlib"):
+        (tmp_path / f"{name}.py").write_text(TRAP, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", HELPER], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert not (tmp_path / "executed").exists()
+
+
+def test_the_import_path_of_the_helper_has_only_absolute_folders_other_than_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", ["", ".", "sub", str(tmp_path), str(tmp_path / "other")])
+    assert ahead.safe_import_path() == str(tmp_path / "other")
+    source = Path(ahead.__file__).parents[2]
+    monkeypatch.chdir(source)
+    monkeypatch.setattr(sys, "path", ["", str(source)])
+    assert ahead.safe_import_path() == str(source)

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from treefold.kernels.comparisons import LEAK, comparison_backward, comparison_forward, comparison_layout
 
 from treefold import LeafRNN, OneHot, PairClassifier, PerLabel, TreeEncoder, TreeModel, TreeRNN
 from treefold.data.generators import make_lrt
 from treefold.kernels import PairScores
-from treefold.kernels.comparisons import LEAK, comparison_backward, comparison_forward, comparison_layout
 from treefold.kernels.threads import threads
 from treefold.nn.aggregators import Full
 from treefold.nn.flat import FlatParameters

@@ -4,7 +4,6 @@ import functools
 
 import numpy as np
 import pytest
-
 from treefold.kernels.compiled import planner
 from treefold.kernels.cores import outer, outer_backward
 from treefold.kernels.tables import Floats, Ints

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from treefold.kernels.scores import cross_entropy
 
 from treefold import AGGREGATORS, Forest, TreeModel
 from treefold.data.generators import make_listops
 from treefold.errors import TreeError, TreeIndexError, VocabularyError
-from treefold.kernels.scores import cross_entropy
 from treefold.kernels.threads import threads
 from treefold.nn.flat import FlatParameters
 from treefold.training import Examples

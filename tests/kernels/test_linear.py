@@ -5,7 +5,6 @@ import itertools
 
 import numpy as np
 import pytest
-
 from treefold.kernels.compiled import planner
 from treefold.kernels.linear import affine, affine_inputs_backward, affine_weights_backward
 from treefold.kernels.tables import Floats, Ints

@@ -13,13 +13,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from treefold.kernels.calls import forward
+from treefold.kernels.compiled import planner
+from treefold.kernels.tables import FROM, IS_EDGES, MASK, OPERATOR, PRESENT, TO, Ints, Plan
 
 from treefold import Forest, LeafLSTM, PerLabel, TreeLSTM
 from treefold.kernels import compiled, parts
-from treefold.kernels.calls import forward
-from treefold.kernels.compiled import planner
 from treefold.kernels.layout import Layout, layout_of
-from treefold.kernels.tables import FROM, IS_EDGES, MASK, OPERATOR, PRESENT, TO, Ints, Plan
 from treefold.nn.aggregators import AGGREGATORS
 from treefold.nn.flat import FlatParameters
 

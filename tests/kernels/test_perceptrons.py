@@ -11,10 +11,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
+from treefold.kernels.perceptrons import _MANY
 
 from treefold import Classifier, Forest, OneHot, TreeEncoder, TreeLSTM, TreeModel
 from treefold.kernels import perceptron, perceptron_arrangement
-from treefold.kernels.perceptrons import _MANY
 
 
 def layers_of(sizes: list[int], dtype: torch.dtype = torch.float64) -> nn.Sequential:

@@ -3,7 +3,6 @@
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-
 from treefold.kernels.compiled import planner
 from treefold.kernels.tables import Ints
 from treefold.kernels.turns import take_turns

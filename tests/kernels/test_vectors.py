@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from treefold.kernels.compiled import planner
 from treefold.kernels.tables import Floats
+
 from treefold.kernels.vectors import LANES, add_product, add_scaled, entry, last_of, load, nothing, store, sum_of
 
 

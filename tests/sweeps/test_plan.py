@@ -8,7 +8,7 @@ import pytest
 from tests.sweeps import tiny
 from treefold.data.dataset import Dataset
 from treefold.data.generators import make_listops
-from treefold.errors import ConfigurationError, TrainingError
+from treefold.errors import ConfigurationError
 from treefold.sweeps.grid import DataSource, Grid
 from treefold.sweeps.plan import estimated_seconds, open_data, plan
 from treefold.sweeps.results import RunResult

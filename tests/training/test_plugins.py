@@ -16,8 +16,8 @@ from treefold.cli import app
 from treefold.data.dataset import Dataset
 from treefold.errors import ConfigurationError
 from treefold.estimators import ESTIMATORS
-from treefold.training import TASKS, load_plugin
 from treefold.nn.cells import CELLS
+from treefold.training import TASKS, load_plugin
 from treefold.training.saving import load_model
 from treefold.training.settings import ModelSettings, RunSettings
 

@@ -74,7 +74,7 @@ for _name, (_, _help) in COMMANDS.items():
 
 @app.command(hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def bench() -> None:
-    """Moved to benchmarks/."""
+    """Moved: benchmarks are run with `python -m benchmarks` in a checkout of the repository."""
     raise ConfigurationError(
         "`treefold bench` is no longer part of the library; run `python -m benchmarks` in a checkout of the repository, with the "
         "same suites and options."

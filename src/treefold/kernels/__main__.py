@@ -1,42 +1,41 @@
-"""`python -m treefold.kernels` compiles the fused kernels, which the first use would do otherwise; they are kept on disk."""
+"""`python -m treefold.kernels` compiles the kernels of all forms, cells and heads ahead of their first use, for an image or a test run.
 
+They are kept in the user's cache. ``--double`` compiles them for float64 too.
+"""
+
+import logging
 import sys
-import time
 
 import numpy as np
-import torch
 
-from treefold.nn.cells import TreeLSTM
-from treefold.nn.encoder import TreeEncoder
-from treefold.nn.flat import FlatParameters
+from treefold.kernels.compile import cache_folder, precompile
+from treefold.kernels.gather import gather, gather_translated, translate
+from treefold.kernels.layout import Kernel, collect
+from treefold.kernels.optimisers import adadelta_step
+from treefold.nn.aggregators import AGGREGATORS
+from treefold.nn.cells import CELLS
+from treefold.nn.cells.base import layout_of
 from treefold.nn.heads import Classifier, PairClassifier
-from treefold.nn.labels import OneHot
-from treefold.nn.model import TreeModel
-from treefold.trees.forest import Forest
 
 
-def compile_kernels(dtype: torch.dtype) -> float:
-    """Run one small model both ways, which compiles everything that any model needs; return the seconds."""
-    start = time.perf_counter()
-    encoder = TreeEncoder(
-        TreeLSTM("tucker", state_size=2, arity=2, rank=2, label_size=2), OneHot("fa"), backend="fused"
-    )
-    model = TreeModel(encoder, Classifier(in_size=2, classes=2)).to(dtype)
-    model(Forest(["(f a)"])).sum().backward()
-    with torch.no_grad():
-        model.eval()(Forest(["(f a)"]))
-    for head, classes in ((Classifier(in_size=2, classes=2), 2), (PairClassifier(in_size=2, classes=2), 1)):
-        model = TreeModel(encoder, head).to(dtype)
-        flat = FlatParameters(model, model.arrangements())
-        with flat.in_charge():
-            model.add_gradients(Forest(["(f a)", "a"]), np.arange(2), np.zeros(classes, np.int64))
-        flat.release()
-    return time.perf_counter() - start
+def all_kernels() -> list[Kernel]:
+    """Return the kernels of everything in the registries."""
+    found: list[Kernel] = [gather, translate, gather_translated, collect, adadelta_step]
+    for head in (Classifier(in_size=2, classes=2), PairClassifier(in_size=2, classes=2)):
+        kernel = head.kernel()
+        found += [] if kernel is None else [*kernel.functions[0], *kernel.functions[1]]
+    for cell, _ in CELLS.values():
+        for form in AGGREGATORS.values():
+            for shared in (False, True):
+                sizes = {"state_size": 2, "arity": 2, "rank": 2 if form.has_rank else None, "shared": shared}
+                made = cell(form(**sizes))  # type: ignore[arg-type, call-arg]
+                if made.unsupported_reason() is None:
+                    found += layout_of(made).functions(training=True)
+    return list(dict.fromkeys(found))
 
 
 if __name__ == "__main__":
-    sys.stdout.write("compiling the fused kernels (once, about a minute) … ")
-    sys.stdout.flush()
-    seconds = compile_kernels(torch.float32)
-    seconds += compile_kernels(torch.float64) if "--double" in sys.argv else 0
-    sys.stdout.write(f"{seconds:.0f} s\n")
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    for name in ["float32", *(["float64"] if "--double" in sys.argv else [])]:
+        precompile(all_kernels(), np.dtype(name))
+    sys.stdout.write(f"all kernels are in {cache_folder()}\n")

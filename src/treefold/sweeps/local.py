@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing import connection
 from multiprocessing.connection import Connection
@@ -78,9 +78,27 @@ def _start(data: Path, folder: Path, limits: Limits) -> _Worker:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_work, args=(theirs, data, folder, limits), daemon=True)
-    process.start()
+    with _safe_imports():
+        process.start()
     theirs.close()  # so that the pipe closes when the process ends
     return _Worker(process, ours)
+
+
+@contextlib.contextmanager
+def _safe_imports() -> Iterator[None]:
+    """Start Python without the working directory on its path: a struct.py there would be executed.
+
+    multiprocessing starts the process with ``-c`` and offers no place for ``-P``; the environment does the same.
+    """
+    before = os.environ.get("PYTHONSAFEPATH")
+    os.environ["PYTHONSAFEPATH"] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONSAFEPATH"]
+        else:
+            os.environ["PYTHONSAFEPATH"] = before
 
 
 def _end(workers: Sequence[_Worker]) -> None:

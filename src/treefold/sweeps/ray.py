@@ -163,7 +163,7 @@ def _require_answer(address: str) -> None:
             raise ConfigurationError(
                 f"--address expects a running Ray cluster, got {problem} at {address!r}; {remedy}"
             ) from None
-    command = [sys.executable, "-c", _PROBE, address]
+    command = [sys.executable, "-P", "-c", _PROBE, address]  # -P: a ray.py in the working directory is not ours
     try:
         done = subprocess.run(command, capture_output=True, timeout=_SECONDS_TO_ANSWER, check=False)
     except subprocess.TimeoutExpired:

@@ -3,11 +3,9 @@ import sys
 from typing import Any
 
 import pytest
+from benchmarks.measuring import Job, MissingPackageError, Options
+from benchmarks.suites import CLAIMS, DEFAULT, SUITES, Claim, jobs_of, judged, run
 
-from treefold.bench import DEFAULT, SUITES, Options, run
-from treefold.bench.claims import CLAIMS, Claim, judged
-from treefold.bench.options import Job, MissingPackageError
-from treefold.bench.suites import jobs_of
 from treefold.errors import ConfigurationError
 
 
@@ -47,8 +45,8 @@ def test_every_claim_is_about_a_case_that_its_suite_measures() -> None:
     assert set(DEFAULT) <= set(SUITES)
 
 
-def test_claims_are_made_for_usual_options_alone() -> None:
-    always = {"threads", "compile"}  # measure what they are about, whatever the options
+def test_claims_are_made_for_default_options_only() -> None:
+    always = {"threads", "compile"}  # measure the same for all options
     claimed = {(claim.suite, claim.case) for claim in CLAIMS.values() if claim.suite not in always}
     assert not claimed & {(name, case) for name, suite in SUITES.items() for case in suite(Options(threads=2))}
     steps = {case for suite, case in claimed if suite == "step"}
@@ -58,17 +56,17 @@ def test_claims_are_made_for_usual_options_alone() -> None:
 @pytest.mark.parametrize(
     ("at_least", "value", "holds"), [(True, 3.0, True), (True, 2.9, False), (False, 3.0, True), (False, 3.1, False)]
 )
-def test_a_bound_is_part_of_what_holds(at_least: bool, value: float, holds: bool) -> None:
+def test_a_value_equal_to_the_bound_holds(at_least: bool, value: float, holds: bool) -> None:
     found = Claim("s", "c", "v", 3.0, at_least).judge(value)
     assert found == {"value": value, "at least" if at_least else "at most": 3.0, "holds": holds}
 
 
-def test_what_was_not_measured_makes_no_figure() -> None:
+def test_cases_that_were_not_measured_give_no_figure() -> None:
     assert judged({"step": {"listops sum 25": {"other": 1.0}}, "unknown": {}}) == {}
 
 
 @pytest.mark.usefixtures("small")
-def test_a_report_has_values_figures_and_what_was_left_out() -> None:
+def test_a_report_has_values_figures_and_skipped_cases() -> None:
     listener = Noting()
     report = run(["step", "compile", "step"], Options(rounds=3), listener=listener).to_json()
     assert json.loads(json.dumps(report)) == report
@@ -91,12 +89,12 @@ def test_a_report_has_values_figures_and_what_was_left_out() -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_a_missing_package_is_an_error_where_nothing_else_was_asked_for() -> None:
+def test_a_missing_package_is_an_error_if_only_its_case_was_asked_for() -> None:
     with pytest.raises(MissingPackageError, match="no such package"):
         run(["step"], Options(), words=["other"])
 
 
-def test_the_absent_package_is_an_error_where_its_case_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_other_package_must_be_installed_for_its_cases(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "treelstm", None)
     with pytest.raises(MissingPackageError, match=r"pip install 'treefold\[bench\]'"):
         run(["step"], Options(quick=True), words=["pytorch-tree-lstm"])
@@ -113,7 +111,7 @@ def test_the_absent_package_is_an_error_where_its_case_is_named(monkeypatch: pyt
         (["step"], Options(), ["tuker"], "in step, got 'tuker' (nearest known: 'tucker'); without --case all"),
     ],
 )
-def test_what_cannot_be_measured_is_refused_before_anything_is(
+def test_bad_options_are_refused_before_anything_is_measured(
     names: list[str], options: Options, words: list[str], message: str
 ) -> None:
     with pytest.raises(ConfigurationError) as caught:

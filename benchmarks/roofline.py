@@ -1,4 +1,4 @@
-"""How near training comes to what the machine can do: multiply-adds a second, against plain matrix products."""
+"""The suite `roofline`: how near training comes to the machine's limit, in multiply-adds a second, against matrix products."""
 
 import functools
 import io
@@ -8,15 +8,12 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from treefold.bench.cases import CASES, Case, examples_of, model_of
-from treefold.bench.clock import in_pieces
-from treefold.bench.options import Job, MissingPackageError, Options, Values
-from treefold.bench.ways import FUSED, batches_of, training, with_settings
+from benchmarks.cases import CASES, FUSED, Case, Ints, batches_of, examples_of, model_of, training, with_settings
+from benchmarks.library import Examples
+from benchmarks.measuring import Job, MissingPackageError, Options, Values, in_pieces
+from treefold import PerLabel, TreeEncoder
 from treefold.nn.aggregators import Aggregator
-from treefold.nn.cells import Cell, PerLabel
-from treefold.nn.encoder import TreeEncoder
-from treefold.training.examples import Examples
-from treefold.trees.batch import Ints
+from treefold.nn.cells import Cell
 
 PRODUCTS: Final = (64, 512)
 _SPEED: Final = "multiply_adds_per_second"
@@ -24,7 +21,7 @@ _PASSES: Final = 3  # forward, and twice as much backward: gradients of the inpu
 
 
 def roofline(options: Options) -> dict[str, Job]:
-    """Multiply-adds a second of a training step of each case, and of matrix products of float32."""
+    """Return the jobs of the suite: a training step of each case, and matrix products of float32."""
     jobs: dict[str, Job] = {_product_name(size): functools.partial(_product, size, options) for size in PRODUCTS}
     for name, case in CASES.items():
         jobs[options.title(name, batched=True)] = functools.partial(_training, case, options)
@@ -37,7 +34,7 @@ def _product_name(size: int) -> str:
 
 def _product(size: int, options: Options) -> Values:
     left, right, result = (torch.rand(size, size) for _ in range(3))
-    repeats = (max(PRODUCTS) // size) ** 3  # as much work in a piece, so that the clock itself does not count
+    repeats = (max(PRODUCTS) // size) ** 3  # pieces of equal work, long enough that the clock itself does not count
 
     def work(piece: int) -> None:
         for _ in range(repeats):
@@ -63,7 +60,7 @@ def _values(seconds: float, count: float, options: Options) -> Values:
 
 
 def step_multiply_adds(encoder: TreeEncoder, examples: Examples, chosen: Ints) -> int:
-    """Count the multiply-adds of a training step, forward and backward, with every node computed for itself; without the head."""
+    """Count the multiply-adds of a training step, forward and backward, without the head; equal subtrees count each time."""
     forest = examples.forest
     rows = forest.node_rows(examples.trees_of(chosen))
     cell = encoder.cells["up"]
@@ -84,9 +81,9 @@ def step_multiply_adds(encoder: TreeEncoder, examples: Examples, chosen: Ints) -
 
 
 def node_multiply_adds(cell: Cell) -> int:
-    """Count those of one node with all its children: its aggregators, forget gates and label maps.
+    """Count the multiply-adds of a node with all its children: aggregators, forget gates and label maps.
 
-    >>> from treefold.nn.cells import TreeLSTM
+    >>> from treefold import TreeLSTM
     >>> node_multiply_adds(TreeLSTM("sum", state_size=4, arity=2))  # three gates and two forget gates
     128
     """
@@ -102,7 +99,7 @@ def node_multiply_adds(cell: Cell) -> int:
 
 
 def require_matplotlib() -> Any:
-    """Return matplotlib's figure, or say how it is had."""
+    """Return matplotlib's `Figure`, or say how to install it."""
     try:
         from matplotlib.figure import Figure
     except ImportError:

@@ -4,19 +4,22 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-
-from treefold.bench.cases import CASES, Case, examples_of, model_of
-from treefold.bench.ways import (
+from benchmarks.cases import (
+    CASES,
     FUSED,
     TORCH,
+    Case,
     batches_of,
     evaluation,
+    examples_of,
     inference,
+    model_of,
     one_by_one,
     torch_training,
     training,
     with_settings,
 )
+
 from treefold.errors import ConfigurationError
 from treefold.kernels import FusedGradients, Measured
 from treefold.training.examples import Examples, epoch_batches

@@ -1,9 +1,10 @@
 from pathlib import Path
 
 import pytest
+from examples.demo import FIGURE, MODELS, PAGE, PARAMETERS, TITLE, main, require_own
 from experiments.paper.counts import counted_parameters
 
-from treefold.demo import MODELS, PARAMETERS, main
+from treefold.errors import FileError
 
 
 def test_the_three_models_have_the_same_number_of_parameters_in_an_aggregation() -> None:
@@ -35,3 +36,33 @@ def test_settings_that_cannot_be_end_without_a_traceback(capsys: pytest.CaptureF
         main(["--trees", "0"])
     assert caught.value.code == 2
     assert "the demo expects trees to be an integer >= 1, got 0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("foreign", ["thesis.txt", PAGE, FIGURE])
+def test_a_folder_with_other_files_survives(tmp_path: Path, capsys: pytest.CaptureFixture[str], foreign: str) -> None:
+    out = tmp_path / "mine"
+    out.mkdir()
+    (out / foreign).write_text("three years of work", encoding="utf-8")
+    with pytest.raises(SystemExit) as caught:
+        main(["--trees", "150", "--epochs", "1", "--out", str(out)])
+    assert caught.value.code == 2
+    message = capsys.readouterr().err
+    assert str(out) in message and "choose another" in message and "Traceback" not in message
+    assert [path.name for path in out.iterdir()] == [foreign]
+    assert (out / foreign).read_text(encoding="utf-8") == "three years of work"
+
+
+def test_a_file_that_was_added_to_the_demos_folder_is_not_deleted(tmp_path: Path) -> None:
+    (tmp_path / PAGE).write_text(f"<title>{TITLE}</title>", encoding="utf-8")
+    require_own(tmp_path)
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(FileError, match=r"got one that contains notes\.txt, which the demo did not write"):
+        require_own(tmp_path)
+
+
+def test_a_new_or_empty_folder_is_accepted_and_a_file_is_not(tmp_path: Path) -> None:
+    require_own(tmp_path / "new")
+    require_own(tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(FileError, match="expected a directory to replace, got a file"):
+        require_own(tmp_path / "file")

@@ -1,9 +1,10 @@
 import numpy as np
 import pytest
+from benchmarks.cases import forward_backward
+from benchmarks.growth import AXES, LABELS, Sizes, _value, one_node_trees, shapes, wide
+from benchmarks.measuring import Options
 
-from treefold.bench.growth import AXES, LABELS, Sizes, _value, forward_backward, one_node_trees, shapes, wide
-from treefold.bench.options import Options
-from treefold.trees.forest import Forest
+from treefold import Forest
 
 
 @pytest.mark.parametrize("axis", AXES)

@@ -2,11 +2,11 @@ import sys
 
 import numpy as np
 import pytest
+from benchmarks.cases import CASES, Case, examples_of, model_of
+from benchmarks.measuring import MissingPackageError
+from benchmarks.roofline import draw, node_multiply_adds, require_matplotlib, step_multiply_adds
 
-from treefold.bench.cases import CASES, Case, examples_of, model_of
-from treefold.bench.options import MissingPackageError
-from treefold.bench.roofline import draw, node_multiply_adds, require_matplotlib, step_multiply_adds
-from treefold.nn.cells import LeafLSTM, TreeLSTM
+from treefold import LeafLSTM, TreeLSTM
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -31,7 +31,7 @@ def test_a_step_counts_every_node_three_times_over(data: str) -> None:
     assert step_multiply_adds(model.encoder, examples, chosen) == 3 * expected
 
 
-def test_the_figure_is_a_png_and_its_absence_of_a_package_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_figure_is_a_png_and_a_missing_package_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("matplotlib")
     rows = {name: {"multiply_adds_per_second": 1e9 + place} for place, name in enumerate(CASES)}
     assert draw({**rows, "matrix product 64 × 64": {"multiply_adds_per_second": 3e10}}).startswith(b"\x89PNG")

@@ -1,4 +1,4 @@
-"""How time and memory grow with the trees and the model, and that trees of extreme shape run at all."""
+"""The suites `growth` (how time and memory grow with trees and model) and `shapes` (trees of extreme shape)."""
 
 import functools
 import time
@@ -8,21 +8,15 @@ from typing import Final, NamedTuple
 import numpy as np
 import torch
 
-from treefold.bench.cases import CASES, HEADLINE, examples_of, model_of
-from treefold.bench.clock import in_pieces
-from treefold.bench.machine import peak_growth
-from treefold.bench.options import Job, Options, Values
-from treefold.nn.cells import TreeLSTM
-from treefold.nn.encoder import TreeEncoder
-from treefold.nn.labels import OneHot
-from treefold.trees.forest import Forest
-from treefold.trees.tree import Tree
+from benchmarks.cases import CASES, HEADLINE, examples_of, forward_backward, model_of
+from benchmarks.measuring import Job, Options, Values, in_pieces, peak_growth
+from treefold import Forest, OneHot, Tree, TreeEncoder, TreeLSTM
 
 LABELS: Final = tuple("abcdefgh")
 
 
 class Sizes(NamedTuple):
-    """A model and a forest of ``trees`` trees: each a spine of ``depth`` edges, whose nodes have ``arity`` children."""
+    """A model, and a forest of ``trees`` spines of ``depth`` edges whose inner nodes have ``arity`` children."""
 
     trees: int = 16
     depth: int = 16
@@ -32,7 +26,7 @@ class Sizes(NamedTuple):
     aggregator: str = "sum"
 
     def forest(self) -> Forest:
-        """Make the forest; the labels of the leaves are drawn, so that few subtrees are equal.
+        """Make the forest; the labels of the leaves are random, so that few subtrees are equal.
 
         >>> forest = Sizes(trees=2, depth=3, arity=4).forest()
         >>> len(forest), forest.depth, forest.arity, forest.node_count
@@ -42,7 +36,7 @@ class Sizes(NamedTuple):
         return Forest(spine(self.depth, self.arity, rng) for _ in range(self.trees))
 
     def encoder(self) -> TreeEncoder:
-        """Make the encoder; beyond ten children with a shared aggregator."""
+        """Make the encoder; for more than ten children with a shared aggregator."""
         torch.manual_seed(0)
         cell = TreeLSTM(
             self.aggregator,
@@ -65,7 +59,7 @@ AXES: Final[dict[str, list[Sizes]]] = {
 
 
 def spine(depth: int, arity: int, rng: np.random.Generator) -> Tree:
-    """Return a tree that goes down in its first child, with leaves for the others."""
+    """Return a tree whose inner nodes continue in their first child; the other children are leaves."""
     labels = iter(rng.integers(0, len(LABELS), (depth + 1) * arity).tolist())
     tree = Tree(LABELS[next(labels)])
     for _ in range(depth):
@@ -74,7 +68,7 @@ def spine(depth: int, arity: int, rng: np.random.Generator) -> Tree:
 
 
 def growth(options: Options) -> dict[str, Job]:
-    """Time per node, and memory, as one size grows and the others stay."""
+    """Return the jobs of the suite `growth`: time and memory per node as one size grows and the others stay."""
     steps = options.size(full=5, quick=2)
     return {
         f"{axis} {_value(sizes, axis)}": functools.partial(_growth, sizes, options)
@@ -106,14 +100,8 @@ def _growth(sizes: Sizes, options: Options) -> Values:
     }
 
 
-def forward_backward(encoder: TreeEncoder, forest: Forest) -> None:
-    """Encode all trees at once, and compute the gradients of all parameters."""
-    encoder.zero_grad()
-    torch.autograd.backward(encoder(forest.batch()).roots.sum())
-
-
 def shapes(options: Options) -> dict[str, Job]:
-    """Extreme shapes, forward and backward in one batch."""
+    """Return the jobs of the suite `shapes`: extreme shapes, forward and backward in one batch."""
     many = options.size(full=1_000_000, quick=10_000)
     makers: dict[str, Callable[[], tuple[TreeEncoder, Forest]]] = {
         "chain": lambda: (Sizes(arity=1, state_size=8).encoder(), Forest([chain(many)])),
@@ -129,7 +117,7 @@ def shapes(options: Options) -> dict[str, Job]:
 
 
 def chain(nodes: int) -> Tree:
-    """Return a tree whose nodes have one child.
+    """Return a chain: a tree whose inner nodes have one child.
 
     >>> chain(4).depth
     3
@@ -141,7 +129,7 @@ def chain(nodes: int) -> Tree:
 
 
 def wide(nodes: int) -> Tree:
-    """Return a tree whose nodes but one are children of the root.
+    """Return a tree in which all other nodes are children of the root.
 
     >>> wide(4)
     Tree.parse('(a a b c)')

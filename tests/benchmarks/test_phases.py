@@ -3,18 +3,16 @@ import threading
 from pathlib import Path
 
 import torch
+from benchmarks.phases import FUNCTIONS, PHASES, TRAINER, Stopwatch, find_owner, watched
+from treefold.data.generators.build import make_listops
 
-from treefold.bench.phases import PHASES, Stopwatch, watched
-from treefold.data.generators import make_listops
 from treefold.data.generators.listops import ListOpsSettings
 from treefold.training import train
-from treefold.training import trainer as loop
-from treefold.training.examples import Examples, Score
 from treefold.training.settings import RunSettings
 
 
 class Ticking:
-    """A clock that moves only when told."""
+    """A clock that only `pass_` moves."""
 
     now = 0.0
 
@@ -60,8 +58,7 @@ def test_other_threads_are_not_counted() -> None:
 
 
 def wrapped_ones() -> list[object]:
-    examples = [Examples.batch, Examples.loss, Score.of]
-    return [torch.autograd.backward, vars(loop)["epoch_batches"], loop.Trainer.__init__, *examples]
+    return [find_owner(TRAINER).__init__, *(getattr(find_owner(place), name) for place, name, _ in FUNCTIONS)]
 
 
 def test_a_watched_training_is_the_same_training_and_nothing_stays_wrapped(tmp_path: Path) -> None:

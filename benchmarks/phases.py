@@ -1,4 +1,4 @@
-"""Where the time of a training epoch goes: the functions of training are wrapped while one epoch runs."""
+"""The suite `phases`: where the time of a training epoch goes. The functions of training are wrapped while one epoch runs."""
 
 import functools
 import tempfile
@@ -7,31 +7,48 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final, TypeVar, final
 
-import torch
-
-from treefold.bench.cases import HEADLINE
-from treefold.bench.clock import Clock
-from treefold.bench.options import Job, Options, Values
-from treefold.data.generators import make_listops
-from treefold.kernels import FusedGradients, gradients
-from treefold.nn.encoder import Encoding
-from treefold.training import run, train
-from treefold.training import trainer as loop
-from treefold.training.examples import Examples, Score
-from treefold.training.settings import RunSettings
+from benchmarks.cases import HEADLINE
+from benchmarks.library import RunSettings, make_listops, train
+from benchmarks.measuring import Clock, Job, Options, Values
 
 Result = TypeVar("Result")
 OTHER: Final = "other"
 PHASES: Final = ("deal", "schedule", "kernels", "head", "optimiser", "metrics", OTHER)
 CORE: Final = ("kernels", "head", "optimiser")
 
+# The internals of treefold that are wrapped; all that must follow when they change.
+FUNCTIONS: Final = (  # module or class, function, phase
+    ("treefold.training.trainer", "deal", "deal"),
+    ("treefold.kernels.gradients", "gather_translated", "schedule"),
+    ("treefold.training.examples:Examples", "batch", "schedule"),
+    ("treefold.kernels:FusedGradients", "add", "kernels"),  # without autograd the head is part of the kernels
+    ("treefold.training.examples:Examples", "loss", "head"),
+    ("torch.autograd", "backward", "head"),  # until the gradient reaches the roots; then the kernels
+    ("treefold.training.examples:Score", "of", "metrics"),
+    ("treefold.training.run", "write_tensors", "metrics"),
+    ("treefold.training.run", "write_text", "metrics"),
+)
+TRAINER: Final = "treefold.training.trainer:Trainer"
+PARTS: Final = (  # part of a trainer, method, phase
+    ("optimiser", "step", "optimiser"),
+    ("model.encoder", "forward", "kernels"),
+    ("model.head", "forward", "head"),
+)
+
+
+def _roots(encoding: Any) -> Any:
+    """Return the tensor with the states of the roots, through which the gradient goes from the head to the kernels."""
+    return encoding.passes[0].blocks[-1]
+
 
 @final
 class Stopwatch:
-    """Sums the time of wrapped functions by phase; time within a function that is wrapped too belongs to the inner one.
+    """Adds up the time of wrapped functions by phase; a wrapped function within another one counts for itself only.
 
     >>> ticks = iter(range(10))
     >>> watch = Stopwatch(lambda: float(next(ticks)))
@@ -63,7 +80,7 @@ class Stopwatch:
         return wrapper
 
     def switch(self, phase: str) -> None:
-        """Count what follows in the running function to another phase."""
+        """Count the rest of the running function for another phase."""
         self._charge()
         if self._stack:
             self._stack[-1] = phase
@@ -76,7 +93,7 @@ class Stopwatch:
 
 
 def phases(options: Options) -> dict[str, Job]:
-    """The share of each phase in one epoch of `treefold train`, validation and files included."""
+    """Return the job of the suite: the share of each phase in one epoch of `treefold train`, with validation and files."""
     return {options.title(HEADLINE): functools.partial(_phases, options)}
 
 
@@ -85,9 +102,8 @@ def _phases(options: Options) -> Values:
     settings = RunSettings.of(
         {"model": {"aggregator": "tucker", "state_size": 20, "rank": 3}, "training": {"epochs": 1}}
     )
-    # Once without a watch: the kernels are loaded, and memory is there.
     with tempfile.TemporaryDirectory() as folder:
-        train(make_listops(100), Path(folder) / "first", settings)
+        train(make_listops(100), Path(folder) / "first", settings)  # loads the kernels
         watch = Stopwatch()
         with watched(watch):
             train(data, Path(folder) / "run", settings)
@@ -104,55 +120,44 @@ def _phases(options: Options) -> Values:
 
 @contextmanager
 def watched(watch: Stopwatch) -> Iterator[None]:
-    """Wrap what training calls, within the block.
+    """Wrap the functions of training within the block."""
+    trainer_class = find_owner(TRAINER)
+    initialise = trainer_class.__init__
 
-    Where a step goes without autograd, its head is among the kernels. Else the backward pass of the head ends when the gradient
-    reaches the states of the roots; what follows is that of the kernels.
-    """
-    made = loop.Trainer.__init__
-
-    def make(trainer: loop.Trainer, *arguments: Any, **named: Any) -> None:
-        made(trainer, *arguments, **named)
-        instead: list[tuple[Any, str, str]] = [
-            (trainer, "run", OTHER),
-            (trainer.optimiser, "step", "optimiser"),
-            (trainer.model.encoder, "forward", "kernels"),
-            (trainer.model.head, "forward", "head"),
-        ]
-        for owner, name, phase in instead:
-            vars(owner)[name] = watch.timed(phase, getattr(owner, name), whole=owner is trainer)
+    def make(trainer: Any, *arguments: Any, **named: Any) -> None:
+        initialise(trainer, *arguments, **named)
+        vars(trainer)["run"] = watch.timed(OTHER, trainer.run, whole=True)
+        for part, name, phase in PARTS:
+            owner = attrgetter(part)(trainer)
+            vars(owner)[name] = watch.timed(phase, getattr(owner, name))
         encode = trainer.model.encoder.forward
 
-        def forward(*arguments: Any) -> Encoding:
-            encoding: Encoding = encode(*arguments)
-            roots = encoding.passes[0].blocks[-1]
-            if roots.requires_grad:
-                roots.register_hook(lambda gradient: watch.switch("kernels"))  # type: ignore[no-untyped-call]
+        def forward(*arguments: Any) -> Any:
+            encoding = encode(*arguments)
+            if _roots(encoding).requires_grad:
+                _roots(encoding).register_hook(lambda gradient: watch.switch("kernels"))
             return encoding
 
         vars(trainer.model.encoder)["forward"] = forward
 
-    wrapped: list[tuple[Any, str, str]] = [
-        (loop, "epoch_batches", "deal"),
-        (gradients, "gather_translated", "schedule"),
-        (Examples, "batch", "schedule"),
-        (FusedGradients, "add", "kernels"),
-        (Examples, "loss", "head"),
-        (torch.autograd, "backward", "head"),
-        (Score, "of", "metrics"),
-        (run, "write_tensors", "metrics"),
-        (run, "write_text", "metrics"),
-    ]
     with ExitStack() as stack:
-        for owner, name, phase in wrapped:
+        for place, name, phase in FUNCTIONS:
+            owner = find_owner(place)
             stack.enter_context(_replaced(owner, name, watch.timed(phase, getattr(owner, name))))
-        stack.enter_context(_replaced(loop.Trainer, "__init__", make))
+        stack.enter_context(_replaced(trainer_class, "__init__", make))
         yield
+
+
+def find_owner(place: str) -> Any:
+    """Return the module, or the class "module:class", of a name in the tables."""
+    module, _, name = place.partition(":")
+    found = import_module(module)
+    return getattr(found, name) if name else found
 
 
 @contextmanager
 def _replaced(owner: Any, name: str, value: object) -> Iterator[None]:
-    """Put another value in a place of a module or class within the block."""
+    """Replace an attribute of a module or class within the block."""
     before = vars(owner)[name]
     setattr(owner, name, value)
     try:

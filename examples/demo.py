@@ -1,6 +1,7 @@
-"""The demonstration: three Tree-LSTMs with the same number of parameters in an aggregation learn to calculate with lists.
+"""Demo: three Tree-LSTMs with the same number of parameters per aggregation learn to evaluate ListOps expressions.
 
-The paper's claim in small: ListOps trees, of which the models see the value of the whole and nothing else.
+The paper's claim on a small scale. The models see only the value of the whole tree. `python examples/demo.py` or `make demo`
+prints a table and writes a page with learning curves.
 """
 
 import argparse
@@ -9,15 +10,15 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, final
+from typing import Any, Final, NamedTuple, final
 
 import numpy as np
 import torch
 
 from treefold.data.dataset import Dataset
 from treefold.data.generators import listops, make_listops
-from treefold.errors import TreefoldError, require_positive
-from treefold.files import atomic_file, atomic_folder
+from treefold.errors import FileError, TreefoldError, require_positive
+from treefold.files import atomic_file, atomic_folder, require_replaceable
 from treefold.nn.heads import Classifier
 from treefold.nn.model import TreeModel
 from treefold.training import Examples, Progress, Result, fit
@@ -36,8 +37,13 @@ MODELS: dict[str, ModelSettings] = {
 PARAMETERS: dict[str, int] = {"Sum-LSTM": 5 * 25**2, "Full-LSTM": 3 * 4**5, "Hosvd-LSTM": 5 * 10 * 3 + 3 * 4**5}
 
 
+PAGE: Final = "index.html"
+FIGURE: Final = "accuracy.png"
+TITLE: Final = "treefold: three ways to combine the children of a node"
+
+
 class Trained(NamedTuple):
-    """A model of the demonstration, and how it came out."""
+    """A trained model with its results."""
 
     name: str
     model: TreeModel
@@ -55,13 +61,13 @@ class _Lines:
         self.name = name
 
     def batch(self, progress: Progress) -> None:
-        """Show a count in a terminal."""
+        """Show the current batch in a terminal."""
         if sys.stdout.isatty():
             start = f"\r{self.name:<10}  epoch {progress.epoch:2}  batch {progress.batch} of {progress.batches}"
             print(f"{start}  loss {progress.loss:.3f}  train {progress.accuracy:.1%} ", end="", flush=True)
 
     def epoch(self, metrics: dict[str, Any]) -> None:
-        """Show what the epoch brought."""
+        """Show loss, validation accuracy and speed of the epoch."""
         bar = "#" * round(30 * metrics["validation_score"])
         start = "\r" if sys.stdout.isatty() else ""
         print(
@@ -72,7 +78,7 @@ class _Lines:
 
 
 def train_one(name: str, data: Dataset, epochs: int, seed: int) -> Trained:
-    """Train one of the three models on a data set; they differ in nothing but the aggregation."""
+    """Train one of the three models; they differ only in the aggregation."""
     torch.manual_seed(seed)
     examples = Examples.of(data, "tree")
     settings, labels = resolve(MODELS[name], facts_of(data.forest))
@@ -88,7 +94,7 @@ def train_one(name: str, data: Dataset, epochs: int, seed: int) -> Trained:
 
 
 def drawing(model: TreeModel, tree: Tree) -> str:
-    """Draw a tree with the value of every subtree, and what the model reads off it."""
+    """Draw a tree with the value of every subtree and the model's prediction for it."""
     with torch.no_grad():
         encoding = model.encoder(Forest([tree]))
         assert isinstance(model.head, Classifier)
@@ -106,14 +112,13 @@ def drawing(model: TreeModel, tree: Tree) -> str:
 def example_tree(data: Dataset) -> Tree:
     """Choose a test tree that is deep enough to be interesting and small enough to be drawn."""
     trees = [data.forest[int(index)] for index in data.splits["test"][:300]]
-    distinct = [
-        Tree(tree.label, tree.children).map(lambda label: label) for tree in trees
-    ]  # each node an object of its own
+    # Copied, so that equal subtrees are distinct objects: `drawing` finds its notes by `id`.
+    distinct = [Tree(tree.label, tree.children).map(lambda label: label) for tree in trees]
     return max(distinct, key=lambda tree: (tree.size <= 22, tree.depth, tree.size))
 
 
 def table(trained: Sequence[Trained]) -> list[tuple[str, ...]]:
-    """Return the table of results, the first row its head."""
+    """Return the table of results; the first row is the heading."""
     head = ("model", "parameters of an aggregation", "best validation", "test", "time")
     rows = [
         (
@@ -157,13 +162,13 @@ def figure(trained: Sequence[Trained], path: Path) -> str | None:
 
 
 def page(trained: Sequence[Trained], svg: str | None, drawn: str, size: int) -> str:
-    """Return the HTML page; it needs nothing from outside."""
+    """Return the HTML page; it loads nothing from the network."""
     head, *rows = table(trained)
     cells = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
     heads = "".join(f"<th>{html.escape(cell)}</th>" for cell in head)
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>treefold: three ways to combine the children of a node</title>
+<title>{TITLE}</title>
 <style>body{{font:16px/1.5 system-ui,sans-serif;max-width:46rem;margin:2rem auto;padding:0 1rem;color:#222}}
 table{{border-collapse:collapse;width:100%}}td,th{{text-align:left;padding:.3rem .6rem;border-bottom:1px solid #ddd}}
 pre{{background:#f6f6f4;padding:1rem;overflow-x:auto;line-height:1.25}}svg{{width:100%;height:auto}}</style></head><body>
@@ -181,11 +186,24 @@ nothing else. The three Tree-LSTMs have about the same number of parameters in a
 """
 
 
+def require_own(out: Path) -> None:
+    """Raise unless the folder is new, empty, or holds exactly what an earlier demo wrote: it will be replaced."""
+    require_replaceable(out, force=True, sign=PAGE)
+    foreign = sorted({path.name for path in out.iterdir()} - {PAGE, FIGURE}) if out.is_dir() else []
+    if not foreign and (out / PAGE).is_file() and TITLE.encode() not in (out / PAGE).read_bytes():
+        foreign = [PAGE]
+    if foreign:
+        raise FileError(
+            f"{out}: expected a new folder or one written by the demo, got one that contains {foreign[0]}, "
+            f"which the demo did not write; choose another folder with --out."
+        )
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Make the data, train the three models, show and write what came out."""
-    parser = argparse.ArgumentParser(prog="python -m treefold.demo", description=__doc__)
+    """Run the demo with command-line arguments."""
+    parser = argparse.ArgumentParser(prog="python examples/demo.py", description=__doc__)
     parser.add_argument("--trees", type=int, default=40_000, help="ListOps trees to generate (default: %(default)s)")
-    parser.add_argument("--epochs", type=int, default=14, help="times that each is seen (default: %(default)s)")
+    parser.add_argument("--epochs", type=int, default=14, help="passes over the training set (default: %(default)s)")
     parser.add_argument(
         "--seed", type=int, default=0, help="the same seed gives the same result (default: %(default)s)"
     )
@@ -199,7 +217,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run(trees: int, epochs: int, seed: int, out: Path) -> None:
-    """Run the demonstration."""
+    """Generate the data, train the three models, print the results and write the page."""
+    require_own(out)  # before minutes of training
     torch.set_num_threads(1)  # the tensors of a small batch are too small to share
     print(f"Generating {trees:,} ListOps trees …", flush=True)
     data = make_listops(trees, seed)
@@ -214,11 +233,12 @@ def run(trees: int, epochs: int, seed: int, out: Path) -> None:
     print("\nWhat the Hosvd-LSTM reads off every part of a tree that it has not seen:\n")
     drawn = drawing(trained[-1].model, example)
     print(drawn)
-    with atomic_folder(out, force=out.is_dir()) as folder:
-        svg = figure(trained, folder / "accuracy.png")
-        with atomic_file(folder / "index.html") as file:
+    require_own(out)
+    with atomic_folder(out, force=True, sign=PAGE) as folder:
+        svg = figure(trained, folder / FIGURE)
+        with atomic_file(folder / PAGE) as file:
             file.write(page(trained, svg, drawn, len(data.splits["train"])).encode())
-    print(f"\nThe same with learning curves: {out / 'index.html'}")
+    print(f"\nThe same with learning curves: {out / PAGE}")
     print("Next: `.venv/bin/treefold --help`; README.md has ten lines of Python for your own trees.")
 
 
