@@ -1,7 +1,7 @@
 """Engines: how a model is computed. `engine_for` decides once, and says why.
 
-`TorchEngine` computes everything, level by level, on any device. `FusedEngine` computes the upward pass of a whole batch with compiled
-kernels on the CPU, and hands everything else to torch. Both have the same verbs and the same meaning.
+`TorchEngine` computes everything, level by level, on any device. `FusedEngine` computes the upward pass of a whole batch with
+compiled kernels on the CPU, and hands everything else to torch. Both have the same verbs and the same meaning.
 """
 
 import itertools
@@ -248,7 +248,7 @@ class FusedEngine(TorchEngine):
         nodes = self._nodes(forest, trees) if classes is not None and place and head_place else None
         if nodes is None or flat is None or head is None or classes is None or nodes.vectors_learn:
             return super().gradients(forest, trees, loss, classes)
-        if classes.min() < 0 or classes.max() >= head.classes or len(trees) != head.trees * len(classes):
+        if len(trees) != head.trees * len(classes) or classes.min() < 0 or classes.max() >= head.classes:
             return super().gradients(forest, trees, loss, classes)  # torch says what is wrong
         values, gradient, parts = flat.values.detach().numpy(), flat.gradient.numpy(), len(nodes.parts)
         weights = Weights(values[place], self._tables(values.dtype, training=True))
@@ -295,7 +295,7 @@ class FusedEngine(TorchEngine):
         if self.layout.largest > _LARGEST:
             return False
         idle = torch.get_num_threads() if part_count(trees) == 1 else 1
-        return self.layout.largest * nodes * idle < _BREAK_EVEN
+        return bool(self.layout.largest * nodes * idle < _BREAK_EVEN)
 
     def _values(self, layout: FlatLayout) -> Vector:
         """Return the parameters of a layout as one array: in place if they are flat, else copied."""
@@ -476,6 +476,9 @@ def _unsupported_reason(encoder: "TreeEncoder") -> str | None:
         return f"parameters on the CPU, got {reference.device}"
     if reference.dtype not in NUMPY_TYPES:
         return f"parameters of float32 or float64, got {reference.dtype}"
+    table = getattr(encoder.labels, "table", reference)
+    if table.dtype != reference.dtype:
+        return f"label vectors of the cell's {reference.dtype}, got {table.dtype}"
     knowledge = _knowledge(encoder)
     return "a cell without hooks, got one with hooks" if knowledge.has_hooks else knowledge.problem
 

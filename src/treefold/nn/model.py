@@ -75,13 +75,11 @@ class TreeModel(nn.Module):
 
     def head_kernel(self) -> HeadKernel | None:
         """Return the kernel of the head, the same one as long as its layers are the same."""
-        kernel = self.head.kernel()
-        known = self._head_kernel
-        if kernel is not None and known is not None and _modules(known.layout) == _modules(kernel.layout):
-            if known.layout.fits:
-                return known
-        self._head_kernel = kernel
-        return kernel
+        kernel, known = self.head.kernel(), self._head_kernel
+        is_same = kernel is not None and known is not None and _modules(known.layout) == _modules(kernel.layout)
+        if known is None or not is_same or not known.layout.fits:
+            self._head_kernel = kernel
+        return self._head_kernel
 
     def layouts(self) -> list[FlatLayout]:
         """Return how parameters should be placed in one tensor for the kernels, for `FlatParameters`."""
