@@ -171,9 +171,7 @@ def test_equal_pairs_get_the_same_number_in_the_order_of_their_first_use(pairs: 
 
 def listops_like(aggregator: str) -> CellLayout:
     rank = 2 if AGGREGATORS[aggregator].has_rank else None
-    cells = {
-        name: TreeLSTM(aggregator, state_size=3, arity=arity, rank=rank) for name, arity in (("f", 3), ("g", 2))
-    }
+    cells = {name: TreeLSTM(aggregator, state_size=3, arity=arity, rank=rank) for name, arity in (("f", 3), ("g", 2))}
     return layout_of(PerLabel(cells, leaf=LeafLSTM(label_size=2, state_size=3)))
 
 

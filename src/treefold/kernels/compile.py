@@ -151,8 +151,8 @@ def signature(function: Any, dtype: "np.dtype[Any]") -> tuple[Any, ...]:
 
 def _numba_type(hint: Any, dtype: "np.dtype[Any]") -> Any:
     if get_origin(hint) is Annotated:
-        _, kind, axes = get_args(hint)
-        return types.Array(numba.from_dtype(np.dtype(dtype if kind is None else kind)), axes, "C")
+        _, kind, axes, *read_only = get_args(hint)
+        return types.Array(numba.from_dtype(np.dtype(dtype if kind is None else kind)), axes, "C", bool(read_only))
     if hasattr(hint, "_fields"):
         fields = get_type_hints(hint, include_extras=True)
         return types.NamedTuple([_numba_type(fields[name], dtype) for name in hint._fields], hint)  # type: ignore[no-untyped-call]

@@ -281,7 +281,9 @@ class FusedEngine(TorchEngine):
             return None
         ends, parts = node_ends(forest, trees), part_count(len(trees))
         alphabet = self.encoder.alphabet(forest.vocabulary, int(ends[-1]))
-        if alphabet is None or not self._is_worth_it(len(trees), int(ends[-1])) or not head.is_worth_it(len(trees)):
+        if alphabet is None or alphabet.vectors.dtype != head.layout.parameters[0].dtype:
+            return None
+        if not self._is_worth_it(len(trees), int(ends[-1])) or not head.is_worth_it(len(trees)):
             return None
         if parts > 1 and not head.can_split(len(trees)):
             return None
@@ -358,6 +360,11 @@ def _fold(
     parameters = layout.parameters
     if vectors is None:
         vectors = parameters[0].new_zeros(0, 0)
+    if vectors.dtype != parameters[0].dtype:
+        raise ConfigurationError(
+            f"kernels expect label vectors of the cell's {parameters[0].dtype}, got {vectors.dtype}; "
+            f"convert the whole model, with .double() or .float()."
+        )
     place = None if flat is None else flat.place_of(layout)
     inputs = [flat.values] if flat is not None and place is not None else parameters
     learns = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (vectors, *inputs))
@@ -476,9 +483,6 @@ def _unsupported_reason(encoder: "TreeEncoder") -> str | None:
         return f"parameters on the CPU, got {reference.device}"
     if reference.dtype not in NUMPY_TYPES:
         return f"parameters of float32 or float64, got {reference.dtype}"
-    table = getattr(encoder.labels, "table", reference)
-    if table.dtype != reference.dtype:
-        return f"label vectors of the cell's {reference.dtype}, got {table.dtype}"
     knowledge = _knowledge(encoder)
     return "a cell without hooks, got one with hooks" if knowledge.has_hooks else knowledge.problem
 

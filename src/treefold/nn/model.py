@@ -76,8 +76,9 @@ class TreeModel(nn.Module):
     def head_kernel(self) -> HeadKernel | None:
         """Return the kernel of the head, the same one as long as its layers are the same."""
         kernel, known = self.head.kernel(), self._head_kernel
-        is_same = kernel is not None and known is not None and _modules(known.layout) == _modules(kernel.layout)
-        if known is None or not is_same or not known.layout.fits:
+        if kernel is None:
+            return None  # the known one may be right again, when a hook is removed
+        if known is None or not known.layout.fits or _modules(known.layout) != _modules(kernel.layout):
             self._head_kernel = kernel
         return self._head_kernel
 
