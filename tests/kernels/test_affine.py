@@ -6,8 +6,8 @@ import itertools
 import numpy as np
 import pytest
 
-from treefold.kernels.compile import entry_point
 from treefold.kernels.affine import affine, affine_inputs_backward, affine_weights_backward
+from treefold.kernels.compile import entry_point
 from treefold.kernels.records import Ints, Matrix
 
 COLUMN = 2  # where inputs and outputs begin in their lines

@@ -123,7 +123,8 @@ def _filled(flat: Vector, start: int, rows: int, width: int) -> Matrix:
     for row in range(rows):
         for column in range(width):
             view[row, column] = 10 * row + column
-    return view.copy()
+    result: Matrix = view.copy()
+    return result
 
 
 @pytest.mark.parametrize(("start", "rows", "width"), [(0, 3, 4), (5, 2, 3), (2, 0, 4), (2, 4, 0), (7, 1, 5)])
@@ -209,7 +210,7 @@ def test_a_kernel_without_a_file_is_compiled_and_not_kept(cache: Path) -> None:
     place: dict[str, Any] = {"__name__": "prompt"}
     exec(compile("def doubled(number: int) -> int:\n    return 2 * number\n", "<prompt>", "exec"), place)
     function = entry_point(place["doubled"])
-    assert function(4) == 8 and not is_on_disk(function, SINGLE)  # type: ignore[operator]
+    assert function(4) == 8 and not is_on_disk(function, SINGLE)
 
 
 def test_a_cache_that_cannot_be_written_is_none_and_kernels_stay_in_memory(

@@ -113,7 +113,8 @@ def test_a_layout_tells_whether_its_parameters_still_have_their_shapes() -> None
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=12), st.integers(1, 4), st.integers(0, 5))
 def test_copies_in_rows_are_the_copies_one_by_one(gaps: list[int], count: int, start: int) -> None:
     sources = [np.arange(100.0, 200.0), np.arange(200.0, 300.0)]
-    runs, place, target = [], start, 0
+    runs: list[list[int]] = []
+    place, target = start, 0
     for gap in gaps:  # pieces of the sources, one after the other, with gaps between their targets
         runs.append([len(runs) % 2 if gap == 3 else 0, place, target, count])
         place, target = place + count, target + count + gap

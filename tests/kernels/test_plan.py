@@ -14,7 +14,6 @@ from treefold.kernels.records import Ints, Plan, Terms
 from treefold.nn.aggregators import AGGREGATORS
 from treefold.nn.cells.base import layout_of
 
-
 # Waves
 
 

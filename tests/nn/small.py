@@ -1,6 +1,5 @@
 """Small classifiers of trees and of pairs, with trees to learn from."""
 
-import itertools
 import random
 from typing import Any
 
@@ -10,16 +9,17 @@ import torch
 from treefold import (
     Classifier,
     Forest,
+    LeafLSTM,
     LeafRNN,
     OneHot,
     PairClassifier,
     PerLabel,
+    Thermometer,
     TreeEncoder,
     TreeLSTM,
     TreeModel,
     TreeRNN,
 )
-from treefold import LeafLSTM, Thermometer
 from treefold.nn.aggregators import AGGREGATORS
 from treefold.nn.cells import Cell
 from treefold.nn.labels import LabelEncoder

@@ -359,7 +359,7 @@ def test_classes_that_torch_refuses_are_left_to_it() -> None:
     flat = flat_of(model)
     for wrong in (-1, 10):
         classes = np.where(np.arange(140) == 5, wrong, CLASSES)
-        with pytest.raises((IndexError, RuntimeError), match="out of bounds|Target"):
+        with pytest.raises((IndexError, RuntimeError), match=r"out of bounds|Target"):
             step(model, LISTOPS, CHOSEN, classes)
     for classes in (CLASSES[:-1], CLASSES[:0]):
         with pytest.raises(ValueError, match="batch_size"):
@@ -377,9 +377,9 @@ def test_a_head_for_other_states_is_left_to_torch_which_refuses_it() -> None:
         (pair_model(), SENTENCES, PAIRS, PAIR_CLASSES),
     ):
         kind = type(model.head)
-        model.head = kind(in_size=8, classes=10).double()  # type: ignore[call-arg]  # the states have 4 entries
+        model.head = kind(in_size=8, classes=10).double()  # the states have 4 entries
         flat_of(model)
-        with threads(1), pytest.raises(RuntimeError, match="shape|size"):
+        with threads(1), pytest.raises(RuntimeError, match=r"shape|size"):
             step(model, forest, trees, classes)
 
 
@@ -537,10 +537,11 @@ def test_an_engine_is_chosen_by_name() -> None:
         TreeEncoder(make, backend="gpu")  # type: ignore[arg-type]
     forest = Forest(["(f a)"])
     for direction in ("both", "down"):
-        other = TreeEncoder(TreeRNN("sum", state_size=3, arity=4), direction=direction, backend="fused")  # type: ignore[arg-type]
+        other = TreeEncoder(TreeRNN("sum", state_size=3, arity=4), direction=direction, backend="fused")
         with pytest.raises(
             ConfigurationError,
-            match=rf"TreeEncoder with backend='fused' expects direction='up', got '{direction}'; choose backend='auto' or 'torch'\.$",
+            match=rf"^TreeEncoder with backend='fused' expects direction='up', got '{direction}'; "
+            r"choose backend='auto' or 'torch'\.$",
         ):
             other(forest.batch())
     half = TreeEncoder(TreeRNN("sum", state_size=3, arity=4), backend="fused").bfloat16()

@@ -1,25 +1,27 @@
+import copy
+import gc
+import itertools
+import pickle
+import weakref
+
+import numpy as np
 import pytest
 import torch
 
+from tests.nn.small import LISTOPS, SENTENCES, classes_for, listops_model, pair_model, pairs
 from treefold import (
-    AGGREGATORS,
     Classifier,
     Forest,
-    LeafLSTM,
     OneHot,
-    PairClassifier,
-    PerLabel,
-    Regressor,
     Tree,
     TreeEncoder,
     TreeLSTM,
     TreeModel,
-    TreeRNN,
-    Tucker,
-    compress,
 )
-from treefold.errors import ConfigurationError, TreeError
-from treefold.nn.heads import NodeHead
+from treefold.errors import ConfigurationError
+from treefold.nn.flat import FlatParameters
+from treefold.training import Examples, fit
+from treefold.training.settings import TrainingSettings
 
 LABELS = ["a", "b", "f"]
 FOREST = Forest(["(f a b)", "b", "(f (f a) _)", "a"])
@@ -28,47 +30,6 @@ FOREST = Forest(["(f a b)", "b", "(f (f a) _)", "a"])
 def encoder(aggregator: str = "full", **sizes: int) -> TreeEncoder:
     torch.manual_seed(0)
     return TreeEncoder(TreeLSTM(aggregator, state_size=4, arity=2, label_size=3, **sizes), OneHot(LABELS))  # type: ignore[arg-type]
-
-
-def test_the_classifier_has_the_paper_s_two_layers_of_twenty() -> None:
-    head = Classifier(in_size=4, classes=10)
-    assert [tuple(p.shape) for p in head.parameters()] == [(20, 4), (20,), (20, 20), (20,), (10, 20), (10,)]
-    model = TreeModel(encoder(), head)
-    assert model(FOREST.batch()).shape == (4, 10)
-
-
-@pytest.mark.parametrize("hidden_size", [3, 9])  # on both sides of the state size: there are two ways to compute it
-def test_the_pair_classifier_is_the_bilinear_form_of_the_two_roots(hidden_size: int) -> None:
-    torch.manual_seed(0)
-    model = TreeModel(encoder(), PairClassifier(in_size=4, classes=7, hidden_size=hidden_size)).double()
-    head = model.head
-    assert isinstance(head, PairClassifier)
-    logits = model(FOREST.batch([0, 1, 2, 3]))
-    roots = model.encoder(FOREST.batch()).roots
-    tensor = head.comparison.to_dense()
-    for pair, (left, right) in enumerate([(0, 2), (1, 3)]):
-        one = torch.ones(1, dtype=torch.float64)
-        z = torch.einsum("a,b,abk->k", torch.cat([roots[left], one]), torch.cat([roots[right], one]), tensor)
-        z = torch.maximum(z, torch.zeros_like(z)) + 0.01 * torch.minimum(z, torch.zeros_like(z))
-        torch.testing.assert_close(logits[pair], head.scores.weight @ z + head.scores.bias)
-    with pytest.raises(TreeError, match="pairs expect an even number of trees, left ones then right ones, got 3"):
-        model(FOREST.batch([0, 1, 2]))
-
-
-def test_thousands_of_pairs_get_the_answers_that_each_gets_alone() -> None:
-    torch.manual_seed(0)
-    model = TreeModel(encoder(), PairClassifier(in_size=4, classes=7)).double()
-    left, right = torch.randint(len(FOREST), (2, 2500)).tolist()
-    alone = torch.cat([model(FOREST.batch([one, other])) for one in range(4) for other in range(4)])
-    chosen = [4 * one + other for one, other in zip(left, right, strict=True)]
-    torch.testing.assert_close(model(FOREST.batch([*left, *right])), alone[chosen])
-
-
-def test_nodes_and_numbers_are_read_off_too() -> None:
-    assert TreeModel(encoder(), NodeClassifier(in_size=4, classes=3))(FOREST.batch()).shape == (FOREST.node_count, 3)
-    assert TreeModel(encoder(), Regressor(in_size=4, outputs=2, hidden=()))(FOREST.batch()).shape == (4, 2)
-    with pytest.raises(ConfigurationError, match="Classifier expects classes to be an integer >= 1, got 0"):
-        Classifier(in_size=4, classes=0)
 
 
 def test_a_model_learns_to_tell_trees_apart() -> None:
@@ -85,65 +46,150 @@ def test_a_model_learns_to_tell_trees_apart() -> None:
     assert model(forest.batch()).argmax(1).tolist() == target.tolist()
 
 
-@pytest.mark.parametrize(
-    ("aggregator", "rank"), [("tucker", 4), ("tensor-train", 30), ("canonical", 20), ("full", None)]
-)
-def test_a_full_model_compressed_at_full_rank_computes_the_same(aggregator: str, rank: int | None) -> None:
-    torch.manual_seed(0)
-    cell = PerLabel({"f": TreeLSTM("full", state_size=4, arity=2)}, leaf=LeafLSTM(label_size=2, state_size=4))
-    model = TreeModel(TreeEncoder(cell, OneHot(["a", "b"])), Classifier(in_size=4, classes=3)).double()
-    small = compress(model, aggregator, rank=rank)
-    torch.testing.assert_close(small(FOREST.batch()), model(FOREST.batch()), rtol=1e-4, atol=1e-4)
-    kinds = {type(module) for module in small.modules()} & set(AGGREGATORS.values())
-    assert AGGREGATORS[aggregator] in kinds
-
-
-def test_compression_at_low_rank_has_fewer_parameters_and_leaves_the_model_alone() -> None:
-    model = TreeModel(encoder(), Classifier(in_size=4, classes=3))
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    small = compress(model, "tucker", rank=1)
-    assert isinstance(small.encoder.cells["up"].input_gate, Tucker)
-    count = [sum(p.numel() for p in m.parameters()) for m in (small, model)]
-    assert count[0] < count[1]
-    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
-    small(FOREST.batch()).sum().backward()
-    assert all(p.grad is not None for p in small.encoder.cells["up"].input_gate.parameters())
-
-
-def test_compression_of_a_shared_full_cell_stays_shared() -> None:
-    torch.manual_seed(0)
-    cell = TreeRNN("full", state_size=3, arity=3, shared=True).double()
-    small = compress(cell, "tucker", rank=3)
-    assert small.transition.shared
-    children = torch.randn(5, 3, 3, dtype=torch.float64)
-    torch.testing.assert_close(small(None, children), cell(None, children))
-
-
-def test_compression_needs_a_form_and_a_rank() -> None:
-    with pytest.raises(ConfigurationError, match="compress expects a rank for 'tucker', got none"):
-        compress(encoder())
-    with pytest.raises(ConfigurationError, match=r"compress expects aggregator to be one of .* got 'cp'"):
-        compress(encoder(), "cp", rank=2)
-
-
 def test_a_head_that_does_not_fit_the_encoder_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="a head with in_size=4, the encoder's out_size, got 5"):
         TreeModel(encoder(), Classifier(in_size=5, classes=2))
     with pytest.raises(ConfigurationError, match="expects an encoder and a head, got Classifier and TreeEncoder"):
         TreeModel(Classifier(in_size=4, classes=2), encoder())  # type: ignore[arg-type]
-    with pytest.raises(ConfigurationError, match="expects hidden to be a list of sizes such as"):
-        Classifier(in_size=4, classes=2, hidden=20)  # type: ignore[arg-type]
-    with pytest.raises(ConfigurationError, match="compress expects no rank for 'sum', got 3"):
-        compress(encoder(), "sum", rank=3)
-
-
-def test_compression_keeps_a_frozen_model_frozen() -> None:
-    frozen = encoder().eval().requires_grad_(False)
-    small = compress(frozen, "tucker", rank=2)
-    assert not small.training and not any(p.requires_grad for p in small.parameters())
-    assert not any(module.training for module in small.modules())
 
 
 def test_a_single_node_is_a_tree_like_any_other() -> None:
     model = TreeModel(encoder(), Classifier(in_size=4, classes=3))
     assert model(Forest([Tree("a")]).batch()).shape == (1, 3)
+
+
+def plain_outputs(
+    model: TreeModel, forest: Forest, trees: "np.ndarray[tuple[int], np.dtype[np.int64]]"
+) -> torch.Tensor:
+    """Return the outputs of torch alone."""
+    plain = copy.deepcopy(model)
+    plain.encoder.backend = "torch"
+    with torch.no_grad():
+        outputs: torch.Tensor = plain(forest.batch(trees))
+    return outputs
+
+
+@pytest.mark.parametrize("backend", ["auto", "fused", "torch"])
+@pytest.mark.parametrize("training", [False, True])
+def test_an_evaluation_never_moves_a_parameter(backend: str, training: bool) -> None:
+    trees = np.arange(100)
+    for model, forest in ((listops_model("tucker"), LISTOPS), (pair_model(), SENTENCES)):
+        model.encoder.backend = backend  # type: ignore[assignment]
+        model.train(training)
+        before = {name: (each.data_ptr(), each.stride()) for name, each in model.named_parameters()}
+        predict = model.predictor()
+        for outputs in (predict(forest, trees), predict(forest, trees), model.answers(forest, trees)):
+            torch.testing.assert_close(outputs, plain_outputs(model, forest, trees), rtol=1e-10, atol=1e-10)
+        with torch.no_grad():
+            model(forest.batch(trees))
+        with torch.inference_mode():
+            model(forest.batch(trees))
+        model(forest.batch(trees))  # with gradients
+        assert before == {name: (each.data_ptr(), each.stride()) for name, each in model.named_parameters()}
+
+
+def test_a_change_of_weights_is_seen_by_the_next_answer() -> None:
+    model = listops_model("tucker").eval()
+    trees = np.arange(100)
+    first = model.answers(LISTOPS, trees)
+    for parameter in model.parameters():
+        parameter.data.mul_(0.5)  # past the version counter
+    second = model.answers(LISTOPS, trees)
+    assert not torch.allclose(first, second, atol=1e-3)
+    torch.testing.assert_close(second, plain_outputs(model, LISTOPS, trees), rtol=1e-10, atol=1e-10)
+    other = copy.deepcopy(model)
+    for parameter in model.parameters():
+        parameter.data.zero_()
+    assert not bool(model.answers(LISTOPS, trees).any())
+    torch.testing.assert_close(other.answers(LISTOPS, trees), second, rtol=0, atol=0)
+
+
+def test_a_predictor_has_the_weights_of_when_it_was_made() -> None:
+    model = listops_model().eval()
+    predict, trees = model.predictor(), np.arange(5)
+    before = predict(LISTOPS, trees)
+    for parameter in model.parameters():
+        parameter.data.zero_()
+    torch.testing.assert_close(predict(LISTOPS, trees), before, rtol=0, atol=0)
+    assert not bool(model.predictor()(LISTOPS, trees).any())
+
+
+def test_a_model_that_answered_keeps_its_answers_through_a_pickle() -> None:
+    trees = np.arange(20)
+    for model, forest in ((listops_model("tucker").eval(), LISTOPS), (pair_model().eval(), SENTENCES)):
+        small = len(pickle.dumps(model))
+        before = model.answers(forest, trees)
+        again = pickle.loads(pickle.dumps(model))
+        torch.testing.assert_close(again.answers(forest, trees), before, rtol=0, atol=0)
+        assert len(pickle.dumps(model)) <= 1.1 * small
+        for parameter in again.parameters():
+            parameter.data.zero_()
+        torch.testing.assert_close(model.answers(forest, trees), before, rtol=0, atol=0)
+        assert not bool(again.answers(forest, trees).any())
+
+
+def test_a_model_is_forgotten_with_everything_that_was_made_for_it() -> None:
+    model = listops_model("tucker")
+    model.encoder.flat = FlatParameters(model, model.layouts())
+    model.engine().gradients(LISTOPS, np.arange(9), torch.sum, classes_for(9, 10))
+    model.answers(LISTOPS, np.arange(9))
+    gone = weakref.ref(model), weakref.ref(model.encoder.flat.values)
+    del model
+    gc.collect()
+    assert [each() for each in gone] == [None, None]
+
+
+@pytest.mark.parametrize("backend", ["auto", "torch"])
+@pytest.mark.parametrize("task", ["tree", "pair"])
+def test_after_a_training_the_model_stands_alone(task: str, backend: str) -> None:
+    if task == "tree":
+        model, examples = listops_model("tucker"), Examples(LISTOPS, classes_for(150, 10), "tree")
+    else:
+        model, examples = pair_model(), Examples(SENTENCES, classes_for(300, 7), "pair")
+    model.encoder.backend = backend  # type: ignore[assignment]
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    fit(model, examples, TrainingSettings(epochs=1, batch_size=50))
+    assert model.encoder.flat is None
+    parameters = list(model.parameters())
+    assert not any(torch.equal(one, other) for one, other in zip(parameters, before, strict=True) if one.dim() > 1)
+    assert all(each.is_contiguous() and each.grad is None for each in parameters)
+    storages = [each.untyped_storage() for each in parameters]
+    assert all(len(each) == parameter.nbytes for each, parameter in zip(storages, parameters, strict=True))
+    assert all(one.data_ptr() != other.data_ptr() for one, other in itertools.combinations(storages, 2))
+    trees = np.arange(100) if task == "tree" else pairs(100)
+    predict = model.predictor()
+    torch.testing.assert_close(
+        predict(examples.forest, trees), plain_outputs(model, examples.forest, trees), rtol=1e-10, atol=1e-10
+    )
+
+
+def test_a_released_model_answers_with_its_last_weights() -> None:
+    model = listops_model("tucker")
+    flat = FlatParameters(model, model.layouts())
+    model.encoder.flat = flat
+    trees = np.arange(100)
+    flat.values.data.mul_(0.5)
+    flat.restore_constants()
+    before = model.predictor()(LISTOPS, trees)
+    model.encoder.flat = None
+    torch.testing.assert_close(model.predictor()(LISTOPS, trees), before, rtol=1e-12, atol=1e-12)  # views of one tensor
+    flat.release()
+    flat.values.data.zero_()
+    torch.testing.assert_close(model.predictor()(LISTOPS, trees), before, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(plain_outputs(model, LISTOPS, trees), before, rtol=1e-10, atol=1e-10)
+
+
+def test_layouts_are_those_of_the_cell_and_of_the_head_if_kernels_compute_them() -> None:
+    model = listops_model("tucker")
+    cell, head = model.layouts()
+    assert model.layouts()[0] is cell and model.layouts()[1] is head
+    own = {id(parameter) for layout in (cell, head) for parameter in layout.parameters}
+    assert own == {id(parameter) for parameter in model.parameters()}
+    assert len(listops_model(dropout=0.5).layouts()) == 1
+    model.encoder.backend = "torch"
+    assert model.layouts() == []
+
+
+def test_a_readout_that_is_not_known_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="expects readout to be one of 'root', got 'mean'"):
+        TreeModel(encoder(), Classifier(in_size=4, classes=3), readout="mean")
