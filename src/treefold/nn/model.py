@@ -76,13 +76,12 @@ class TreeModel(nn.Module):
 
     def head_kernel(self) -> HeadKernel | None:
         """Return the kernel of the head, the same one as long as its layers are the same."""
-        kernel = self.head.kernel()
-        known = self._head_kernel
-        if kernel is not None and known is not None and _modules(known.layout) == _modules(kernel.layout):
-            if known.layout.fits:
-                return known
-        self._head_kernel = kernel
-        return kernel
+        kernel, known = self.head.kernel(), self._head_kernel
+        if kernel is None:
+            return None  # the known one may be right again, when a hook is removed
+        if known is None or not known.layout.fits or _modules(known.layout) != _modules(kernel.layout):
+            self._head_kernel = kernel
+        return self._head_kernel
 
     def layouts(self) -> list[FlatLayout]:
         """Return how parameters should be placed in one tensor for the kernels, for `FlatParameters`."""
