@@ -119,7 +119,7 @@ class _Locator(caching._CacheLocator):
         return self._stamp
 
     def get_disambiguator(self) -> str:
-        return self._module
+        return str(self._module)
 
     @classmethod
     def from_function(cls, py_func: Callable[..., object], py_file: str) -> "_Locator | None":
