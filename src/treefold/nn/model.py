@@ -55,7 +55,8 @@ class TreeModel(nn.Module):
 
         It prepares the weights once: use it for many batches, as long as the weights do not change.
 
-        >>> from treefold import OneHot, TreeLSTM, Classifier
+        >>> import numpy as np
+        >>> from treefold import Classifier, OneHot, TreeLSTM
         >>> forest = Forest(["(f a)", "b", "(f b)"])
         >>> cell = TreeLSTM("sum", state_size=4, arity=1, label_size=3)
         >>> model = TreeModel(TreeEncoder(cell, OneHot("fab")), Classifier(in_size=4, classes=2))
