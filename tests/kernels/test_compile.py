@@ -190,12 +190,8 @@ def test_a_changed_file_outdates_its_kernels_and_any_changed_kernel_file_outdate
     assert not is_on_disk(defined_in(tmp_path / "one.py", "return number + number + 0"), SINGLE)
 
 
-def test_the_fingerprint_changes_with_any_file_that_has_kernels(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("kernels", "nn/cells"):
-        (tmp_path / name).mkdir(parents=True)
-    files = [tmp_path / "kernels" / "compile.py", tmp_path / "nn" / "cells" / "new.py"]
+def test_the_fingerprint_changes_with_any_file_of_the_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = [tmp_path / "compile.py", tmp_path / "new.py"]
     for file in files:
         file.write_text("1")
     monkeypatch.setattr(compiling, "__file__", str(files[0]))
@@ -204,6 +200,20 @@ def test_the_fingerprint_changes_with_any_file_that_has_kernels(
         file.write_text("2")
         found.append(compiling._fingerprint())
     assert len(set(found)) == 3
+
+
+def test_a_changed_kernel_of_another_file_outdates_those_that_call_it(cache: Path, tmp_path: Path) -> None:
+    def caller(body: str) -> Any:
+        place: dict[str, Any] = {"doubled": defined_in(tmp_path / "one.py", body), "__name__": "caller"}
+        file = tmp_path / "caller.py"
+        file.write_text("def twice(number: int) -> int:\n    return doubled(doubled(number))\n")
+        exec(compile(file.read_text(), str(file), "exec"), place)
+        return entry_point(place["twice"])
+
+    assert caller("return 2 * number")(3) == 12
+    assert is_on_disk(caller("return 2 * number"), SINGLE)
+    changed = caller("return 3 * number")
+    assert not is_on_disk(changed, SINGLE) and changed(3) == 27
 
 
 def test_a_kernel_without_a_file_is_compiled_and_not_kept(cache: Path) -> None:

@@ -29,6 +29,7 @@ from treefold import (
 from treefold.errors import ConfigurationError, TreeError, TreeIndexError, VocabularyError
 from treefold.kernels.threads import threads
 from treefold.nn.aggregators import AGGREGATORS, Full, Sum, Tucker
+from treefold.nn.cells import CELLS as CELL_KINDS
 from treefold.nn.cells import Cell
 from treefold.nn.engine import FusedEngine, StepResult, TorchEngine, engine_for
 from treefold.nn.flat import FlatParameters
@@ -93,7 +94,7 @@ def is_left_to_torch(model: TreeModel, forest: Forest, trees: Ints, classes: Int
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("aggregator", AGGREGATORS)
-@pytest.mark.parametrize("kind", ["lstm", "rnn"])
+@pytest.mark.parametrize("kind", CELL_KINDS)
 def test_loss_right_answers_and_gradients_are_those_of_autograd(
     kind: str, aggregator: str, shared: bool, count: int
 ) -> None:
