@@ -247,11 +247,14 @@ def test_a_relative_cache_stays_where_it_was_when_the_program_moves(
 def test_the_default_cache_is_in_the_folder_that_the_system_has_for_it(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("TREEFOLD_CACHE_DIR")
+    monkeypatch.setenv("TREEFOLD_CACHE_DIR", "")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     cache_folder.cache_clear()
     folder = cache_folder()
     assert folder is not None and folder.is_relative_to(tmp_path / "xdg" / "treefold" / "kernels")
+    monkeypatch.delenv("TREEFOLD_CACHE_DIR")
+    cache_folder.cache_clear()
+    assert cache_folder() == folder
 
 
 def test_versions_that_were_not_used_for_long_are_forgotten(cache: Path) -> None:
