@@ -265,6 +265,9 @@ def test_versions_that_were_not_used_for_long_are_forgotten(cache: Path) -> None
     own = cache_folder()
     kept = {each.name for each in (cache / "kernels").iterdir()}
     assert own is not None and kept == {own.name, *(f"version{age}" for age in range(5))}
+    os.utime(own, (10**9 - 100, 10**9 - 100))
+    cache_folder.cache_clear()
+    assert cache_folder() == own and own.stat().st_mtime > 10**9  # the time of its last use
 
 
 def test_two_processes_that_save_a_kernel_for_two_types_at_once_do_not_mix_them_up(cache: Path, tmp_path: Path) -> None:

@@ -90,6 +90,7 @@ def cache_folder() -> Path | None:
         is_new = not folder.is_dir()
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
+        os.utime(folder)  # it is in use
     except (OSError, RuntimeError):  # RuntimeError: the user has no home
         logger.info("%s cannot be written: compiled kernels are not kept", home)
         return None
