@@ -257,11 +257,14 @@ def test_a_relative_cache_stays_where_it_was_when_the_program_moves(
 def test_the_default_cache_is_in_the_folder_that_the_system_has_for_it(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("TREEFOLD_CACHE_DIR")
+    monkeypatch.setenv("TREEFOLD_CACHE_DIR", "")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     cache_folder.cache_clear()
     folder = cache_folder()
     assert folder is not None and folder.is_relative_to(tmp_path / "xdg" / "treefold" / "kernels")
+    monkeypatch.delenv("TREEFOLD_CACHE_DIR")
+    cache_folder.cache_clear()
+    assert cache_folder() == folder
 
 
 def test_versions_that_were_not_used_for_long_are_forgotten(cache: Path) -> None:
@@ -272,6 +275,9 @@ def test_versions_that_were_not_used_for_long_are_forgotten(cache: Path) -> None
     own = cache_folder()
     kept = {each.name for each in (cache / "kernels").iterdir()}
     assert own is not None and kept == {own.name, *(f"version{age}" for age in range(5))}
+    os.utime(own, (10**9 - 100, 10**9 - 100))
+    cache_folder.cache_clear()
+    assert cache_folder() == own and own.stat().st_mtime > 10**9  # the time of its last use
 
 
 def test_two_processes_that_save_a_kernel_for_two_types_at_once_do_not_mix_them_up(cache: Path, tmp_path: Path) -> None:

@@ -269,6 +269,14 @@ def test_half_precision_is_left_to_torch() -> None:
     assert all(parameter.grad is not None for parameter in model.parameters())
 
 
+def test_a_head_of_another_type_is_left_to_torch_which_refuses_it() -> None:
+    model = listops_model()
+    model.head.float()
+    for compute in (step, lambda *arguments: model.answers(*arguments[1:3])):
+        with pytest.raises(RuntimeError, match=r"dtype|scalar type"):
+            compute(model, LISTOPS, CHOSEN, CLASSES)
+
+
 def test_hooks_are_called_and_a_step_with_them_is_left_to_torch() -> None:
     model = listops_model()
     flat_of(model)
