@@ -99,7 +99,7 @@ def test_loss_right_answers_and_gradients_are_those_of_autograd(
     kind: str, aggregator: str, shared: bool, count: int
 ) -> None:
     # The forget gates' weights of a train are in two places of the layout, which one tensor cannot be.
-    is_split = aggregator == "tensor-train" and not shared and kind == "lstm"
+    is_split = aggregator == "tensor-train" and not shared and kind != "rnn"
     with threads(count):
         model = listops_model(aggregator, shared=shared, kind=kind)
         assert_same_step(model, LISTOPS, CHOSEN, CLASSES, fused=not is_split)
