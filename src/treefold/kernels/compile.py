@@ -27,7 +27,9 @@ from typing import Annotated, Any, ClassVar, Final, TypeVar, cast, get_args, get
 import numba
 import numpy as np
 from numba.core import caching, cgutils, types
-from numba.extending import intrinsic
+from numba.core.imputils import impl_ret_borrowed
+from numba.core.typing.templates import AttributeTemplate
+from numba.extending import infer_getattr, intrinsic, lower_getattr_generic, models, register_model
 from numba.np.arrayobj import make_array, populate_array
 
 Function = TypeVar("Function", bound=Callable[..., object])
@@ -145,10 +147,15 @@ class _Cache(caching.FunctionCache):
 
 
 def signature(function: Any, dtype: "np.dtype[Any]") -> tuple[Any, ...]:
-    """Return the types of a kernel's arguments, read off its annotations, for numbers of a type."""
+    """Return the types of a kernel's arguments, read off its annotations, for numbers of a type.
+
+    Kernels that only kernels call take tuples by reference.
+    """
     hints = get_type_hints(function.py_func, include_extras=True)
     hints.pop("return", None)
-    return tuple(_numba_type(hint, dtype) for hint in hints.values())
+    found = [_numba_type(hint, dtype) for hint in hints.values()]
+    by_reference = function.targetoptions.get("no_cpython_wrapper", False)
+    return tuple(Reference(kind) if by_reference and isinstance(kind, types.BaseNamedTuple) else kind for kind in found)
 
 
 def _numba_type(hint: Any, dtype: "np.dtype[Any]") -> Any:
@@ -171,6 +178,52 @@ def address_of(function: Any, dtype: "np.dtype[Any]") -> int:
 
 operation = cast(Callable[[Callable[..., Any]], Callable[..., Any]], intrinsic)
 """Define an operation by the code that it generates. Kernels call it without the context."""
+
+
+class Reference(types.Type):
+    """The type of a reference to a named tuple: its arrays are hundreds of words, too many to pass by value."""
+
+    def __init__(self, target: Any) -> None:
+        self.target = target
+        super().__init__(name=f"reference to {target}")
+
+
+@register_model(Reference)
+class _ReferenceModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, kind: Reference) -> None:
+        super().__init__(manager, kind, manager[kind.target].get_value_type().as_pointer())  # type: ignore[no-untyped-call]
+
+
+@infer_getattr
+class _ReferenceFields(AttributeTemplate):
+    key = Reference
+
+    def generic_resolve(self, reference: Reference, field: str) -> Any:
+        if field not in reference.target.fields:
+            return None
+        kind = reference.target[reference.target.fields.index(field)]
+        return Reference(kind) if isinstance(kind, types.BaseNamedTuple) else kind
+
+
+@lower_getattr_generic(Reference)  # type: ignore[untyped-decorator]
+def _load_field(context: Any, builder: Any, reference: Reference, pointer: Any, field: str) -> Any:
+    index = reference.target.fields.index(field)
+    place, kind = cgutils.gep_inbounds(builder, pointer, 0, index), reference.target[index]  # type: ignore[no-untyped-call]
+    if isinstance(kind, types.BaseNamedTuple):
+        return place
+    value = builder.load(place)
+    value.set_metadata("invariant.load", builder.module.add_metadata([]))  # fields never change, so loads may be moved
+    return impl_ret_borrowed(context, builder, kind, value)  # type: ignore[no-untyped-call]
+
+
+@operation
+def refer(context: Any, value: Any) -> Any:
+    """Return a reference to a named tuple, valid until the calling function ends."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        return cgutils.alloca_once_value(builder, values[0])  # type: ignore[no-untyped-call]
+
+    return Reference(value)(value), generate
 
 
 @operation

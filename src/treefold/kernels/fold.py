@@ -7,7 +7,7 @@ run of edges, which take the linear images of children. Forms and cells are call
 import numpy as np
 
 from treefold.kernels.affine import affine, affine_inputs_backward, affine_weights_backward
-from treefold.kernels.compile import allocating, call, entry_point, matrix
+from treefold.kernels.compile import allocating, call, entry_point, matrix, refer
 from treefold.kernels.records import BLOCK, Gradients, Matrix, Plan, States, Vector, Weights
 
 # Axes:  U units · C state size · S memory size · G gates · R rank · X label vectors · M label size
@@ -67,10 +67,11 @@ def fold_forward(weights: Weights, plan: Plan, labels: Matrix, is_kept: bool, wo
     """Compute the memories of all units of a plan, ``States.memory``, for label vectors (X, M)."""
     states, tables, zero = make_states(weights, plan, is_kept, workspace), weights.tables, int(np.int64(0))
     size, cell = tables.state_size, tables.cells[0]
+    w, p, s = refer(weights), refer(plan), refer(states)  # as forms and cells take them
     for index in range(len(plan.groups)):
         address = tables.operators[plan.groups[index].operator].prepare
         if address:
-            call(address, (weights, plan, states, index))
+            call(address, (w, p, s, index))
     for index in range(len(plan.label_runs)):
         run = plan.label_runs[index]
         operator = tables.operators[run.key]
@@ -82,7 +83,7 @@ def fold_forward(weights: Weights, plan: Plan, labels: Matrix, is_kept: bool, wo
         if step.is_edges:
             slot = tables.slots[key]
             if cell.edges_forward:
-                call(cell.edges_forward, (weights, plan, states, start, stop, key))
+                call(cell.edges_forward, (w, p, s, start, stop, key))
             elif slot.width:
                 columns = matrix(weights.values, slot.start, size + 1, slot.width)
                 affine(states.projected, zero, start, stop, states.memory, zero, plan.edge_unit, columns)
@@ -90,13 +91,13 @@ def fold_forward(weights: Weights, plan: Plan, labels: Matrix, is_kept: bool, wo
         number = plan.groups[key].operator
         operator = tables.operators[number]
         out = states.gates if operator.output < 0 else states.inner
-        call(operator.forward, (weights, plan, states, labels, start, stop, key, out))
+        call(operator.forward, (w, p, s, labels, start, stop, key, out))
         if operator.output >= 0:
             rank = operator.rank
             for gate in range(cell.gates):
                 columns = matrix(weights.values, operator.output + gate * (rank + 1) * size, rank + 1, size)
                 affine(states.gates, gate * size, start, stop, states.inner, gate * rank, plan.identity, columns)
-        call(cell.forward, (weights, plan, states, start, stop, number))
+        call(cell.forward, (w, p, s, start, stop, number))
     return states
 
 
@@ -125,13 +126,14 @@ def fold_backward(
     )
     tables, zero = weights.tables, int(np.int64(0))
     size, cell = tables.state_size, tables.cells[0]
+    w, p, s, g = refer(weights), refer(plan), refer(states), refer(gradients)  # as forms and cells take them
     for index in range(len(plan.steps) - 1, -1, -1):
         step = plan.steps[index]
         start, stop, key = step.start, step.stop, step.key
         if step.is_edges:
             slot = tables.slots[key]
             if cell.edges_backward:
-                call(cell.edges_backward, (weights, plan, states, gradients, start, stop, key))
+                call(cell.edges_backward, (w, p, s, g, start, stop, key))
             elif slot.width:
                 columns = matrix(weights.values, slot.start, size + 1, slot.width)
                 affine_inputs_backward(
@@ -140,7 +142,7 @@ def fold_backward(
             continue
         number = plan.groups[key].operator
         operator = tables.operators[number]
-        call(cell.backward, (weights, plan, states, gradients, start, stop, number))
+        call(cell.backward, (w, p, s, g, start, stop, number))
         delta = gradients.gates
         if operator.output >= 0:
             rank, delta = operator.rank, gradients.inner
@@ -149,13 +151,13 @@ def fold_backward(
                 affine_inputs_backward(
                     gradients.gates, gate * size, start, stop, delta, gate * rank, plan.identity, columns
                 )
-        call(operator.backward, (weights, plan, states, labels, gradients, start, stop, key, delta))
+        call(operator.backward, (w, p, s, labels, g, start, stop, key, delta))
     # The gradients of all matrices, each for the rows of all steps together, so that it is read and written once.
     for index in range(len(plan.slot_runs)):
         run = plan.slot_runs[index]
         slot, edges = tables.slots[run.key], plan.by_slot[run.start : run.stop]
         if cell.edges_weights:
-            call(cell.edges_weights, (weights, plan, states, gradients, edges, run.key))
+            call(cell.edges_weights, (w, p, s, g, edges, run.key))
         elif slot.width:
             d_columns = matrix(d_values, slot.start, size + 1, slot.width)
             affine_weights_backward(gradients.projected, zero, edges, states.memory, zero, plan.edge_unit, d_columns)
@@ -170,11 +172,11 @@ def fold_backward(
                     gradients.gates, gate * size, members, states.inner, gate * rank, plan.identity, d_columns
                 )
         if operator.weights:
-            call(operator.weights, (weights, plan, states, labels, gradients, members, run.key))
+            call(operator.weights, (w, p, s, labels, g, members, run.key))
     for index in range(len(plan.groups)):
         address = tables.operators[plan.groups[index].operator].finish
         if address:
-            call(address, (weights, plan, gradients, index))
+            call(address, (w, p, g, index))
     for index in range(len(plan.label_runs)):
         run = plan.label_runs[index]
         operator = tables.operators[run.key]

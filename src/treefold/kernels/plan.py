@@ -7,7 +7,7 @@ units, the edges from units to their parents, and the steps of the passes.
 import numpy as np
 import numpy.typing as npt
 
-from treefold.kernels.compile import allocating, call, entry_point, kernel
+from treefold.kernels.compile import allocating, call, entry_point, kernel, refer
 from treefold.kernels.records import (
     BLOCK,
     BY_COUNT,
@@ -332,14 +332,14 @@ def plan_groups(tables: Tables, groups: Groups, longest: int) -> tuple[Ints, int
     for index in range(len(groups)):
         address = tables.operators[groups[index].operator].plan
         if address:
-            call(address, (tables, groups, index, core_rows, longest))
+            call(address, (refer(tables), groups, index, core_rows, longest))
         groups[index].first_row = listed if groups[index].listed else -1
         listed += groups[index].listed
     core_rows, restricted, scratch = np.empty(listed, np.int64), 0, 0
     for index in range(len(groups)):
         group = groups[index]
         if group.listed:
-            call(tables.operators[group.operator].plan, (tables, groups, index, core_rows, longest))
+            call(tables.operators[group.operator].plan, (refer(tables), groups, index, core_rows, longest))
         group.restricted = restricted
         restricted += group.restricted_size
         scratch = max(scratch, group.scratch)
