@@ -104,8 +104,8 @@ def test_a_sweep_takes_old_results_as_done(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "kind"), [("classifier", TreeClassifier), ("regressor", TreeRegressor)])
-def test_a_saved_estimator_predicts_what_it_predicted(name: str, kind: type) -> None:
-    model: Any = treefold.load(OLD / name)
+def test_a_saved_estimator_predicts_what_it_predicted(name: str, kind: Any) -> None:
+    model = treefold.load(OLD / name)
     expected = EXPECTED[name]
     assert type(model) is kind
     predicted = model.predict_proba(expected["trees"]) if name == "classifier" else model.predict(expected["trees"])
