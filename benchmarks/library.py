@@ -29,7 +29,7 @@ __all__ = [
 PLACES: Final[dict[str, tuple[str, ...]]] = {
     "listops": ("treefold.data.generators.listops", "treefold.datasets.listops"),
     "lrt": ("treefold.data.generators.lrt", "treefold.datasets.lrt"),
-    "make_listops": ("treefold.data.generators.build:make_listops", "treefold.datasets.build:make_listops"),
+    "make_listops": ("treefold.data.generators:make_listops", "treefold.datasets.build:make_listops"),
     "Dataset": ("treefold.data.dataset:Dataset", "treefold.dataset:Dataset"),
     "Examples": ("treefold.training:Examples",),
     "fit": ("treefold.training:fit",),
@@ -39,7 +39,7 @@ PLACES: Final[dict[str, tuple[str, ...]]] = {
     "epoch_batches": ("treefold.training.examples:epoch_batches", "treefold.training.examples:deal"),
     "outputs_of": ("treefold.training.examples:outputs_of",),
     "reserve_threads_for_kernels": (
-        "treefold.kernels:reserve_threads_for_kernels",
+        "treefold.kernels.threads:reserve_threads_for_kernels",
         "treefold.kernels:kernels_first",
     ),
     "threads": ("treefold.kernels.threads:threads", "treefold.threads:threads"),
@@ -68,18 +68,12 @@ def find(*places: str) -> Any:
 
 
 if TYPE_CHECKING:
-    from treefold.data.generators.build import make_listops
-
     from treefold.data.dataset import Dataset
-    from treefold.data.generators import listops, lrt
-    from treefold.kernels import kernels_first
-    from treefold.kernels.threads import core_count, threads
+    from treefold.data.generators import listops, lrt, make_listops
+    from treefold.kernels.threads import core_count, reserve_threads_for_kernels, threads
     from treefold.training import Examples, fit, train
-    from treefold.training.examples import deal, outputs_of
+    from treefold.training.examples import epoch_batches, outputs_of
     from treefold.training.settings import RunSettings, TrainingSettings
-
-    epoch_batches = deal
-    reserve_threads_for_kernels = kernels_first
 else:
     for _name, _places in PLACES.items():
         globals()[_name] = find(*_places)

@@ -23,10 +23,10 @@ CORE: Final = ("kernels", "head", "optimiser")
 
 # The internals of treefold that are wrapped; all that must follow when they change.
 FUNCTIONS: Final = (  # module or class, function, phase
-    ("treefold.training.trainer", "deal", "deal"),
-    ("treefold.kernels.gradients", "gather_translated", "schedule"),
-    ("treefold.training.examples:Examples", "batch", "schedule"),
-    ("treefold.kernels:FusedGradients", "add", "kernels"),  # without autograd the head is part of the kernels
+    ("treefold.training.trainer", "epoch_batches", "deal"),
+    ("treefold.nn.engine", "gather_translated", "schedule"),
+    ("treefold.nn.engine", "gather_batch", "schedule"),
+    ("treefold.nn.engine:FusedEngine", "gradients", "kernels"),  # without autograd the head is part of the kernels
     ("treefold.training.examples:Examples", "loss", "head"),
     ("torch.autograd", "backward", "head"),  # until the gradient reaches the roots; then the kernels
     ("treefold.training.examples:Score", "of", "metrics"),

@@ -21,7 +21,7 @@ from benchmarks.cases import (
 )
 
 from treefold.errors import ConfigurationError
-from treefold.kernels import FusedGradients, Measured
+from treefold.nn.engine import FusedEngine, StepResult
 from treefold.training.examples import Examples, epoch_batches
 from treefold.trees.batch import Batch
 from treefold.trees.forest import Forest
@@ -33,18 +33,18 @@ SMALL = Case("listops", "tucker", 4, 2)
 def scheduled(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     """Note which examples were put into batches."""
     noted: list[list[int]] = []
-    original, add = Examples.batch, FusedGradients.add
+    original, gradients = Examples.batch, FusedEngine.gradients
 
     def batch(self: Examples, numbers: Any) -> Batch:
         noted.append(numbers.tolist())
         return original(self, numbers)
 
-    def adding(self: FusedGradients, forest: Forest, trees: Any, classes: Any) -> Measured | None:
+    def noted_gradients(self: FusedEngine, forest: Forest, trees: Any, loss: Any, classes: Any) -> StepResult:
         noted.append(trees.tolist())
-        return add(self, forest, trees, classes)
+        return gradients(self, forest, trees, loss, classes)
 
     monkeypatch.setattr(Examples, "batch", batch)
-    monkeypatch.setattr(FusedGradients, "add", adding)
+    monkeypatch.setattr(FusedEngine, "gradients", noted_gradients)
     return noted
 
 

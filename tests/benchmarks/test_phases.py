@@ -4,8 +4,8 @@ from pathlib import Path
 
 import torch
 from benchmarks.phases import FUNCTIONS, PHASES, TRAINER, Stopwatch, find_owner, watched
-from treefold.data.generators.build import make_listops
 
+from treefold.data.generators import make_listops
 from treefold.data.generators.listops import ListOpsSettings
 from treefold.training import train
 from treefold.training.settings import RunSettings

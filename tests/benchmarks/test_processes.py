@@ -4,8 +4,8 @@ from typing import Any
 import pytest
 from benchmarks import processes
 from benchmarks.measuring import Options
-from treefold.data.generators.build import make_listops
 
+from treefold.data.generators import make_listops
 from treefold.errors import TrainingError
 
 

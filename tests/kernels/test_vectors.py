@@ -4,20 +4,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from treefold.kernels.compiled import planner
-from treefold.kernels.tables import Floats
 
+from treefold.kernels.compile import entry_point
+from treefold.kernels.records import Matrix, Vector
 from treefold.kernels.vectors import LANES, add_product, add_scaled, entry, last_of, load, nothing, store, sum_of
 
 
-@planner
-def _scaled(table: Floats, factor_at: int, place: int, target: int) -> None:
+@entry_point
+def _scaled(table: Matrix, factor_at: int, place: int, target: int) -> None:
     total = add_scaled(load(table, target), entry(table, factor_at), load(table, place))
     store(table, target, total)
 
 
-@planner
-def _dot(one: Floats, other: Floats, count: int) -> Any:
+@entry_point
+def _dot(one: Vector, other: Vector, count: int) -> Any:
     return sum_of(add_product(nothing(one), last_of(load(one, int(np.int64(0))), count), load(other, int(np.int64(0)))))
 
 

@@ -1,4 +1,6 @@
+import copy
 import itertools
+import pickle
 from pathlib import Path
 
 import pytest
@@ -27,6 +29,7 @@ from treefold.errors import ConfigurationError, ShapeError, TreeError, Vocabular
 from treefold.nn.aggregators import AGGREGATORS
 from treefold.nn.cells import Cell
 from treefold.nn.encoder import Backend, Direction
+from treefold.nn.flat import FlatParameters
 from treefold.nn.labels import LabelEncoder
 
 STATE, ARITY, RANK = 3, 4, 2
@@ -290,5 +293,47 @@ def test_settings_that_cannot_be_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="expects a down_cell with direction='both' only"):
         TreeEncoder(cell, OneHot(["a", "b", "c"]), down_cell=cell)
     per_label = PerLabel({"f": TreeRNN("sum", state_size=2, arity=2)}, leaf=LeafRNN(label_size=3, state_size=2))
-    with pytest.raises(ConfigurationError, match="expects leaves that see their parent, got a LeafRNN or LeafLSTM"):
+    with pytest.raises(ConfigurationError, match="expects leaves that see their parent, got a cell of leaves alone"):
         TreeEncoder(per_label, OneHot(["a", "b", "c"]), direction="down")
+
+
+def test_a_copy_of_an_encoder_has_no_part_of_a_training() -> None:
+    encoder = make_encoder("lstm", True, "tucker", False, "up")
+    encoder(Forest(["(f a b)"]))
+    encoder.flat = FlatParameters(encoder, [])
+    for other in (copy.deepcopy(encoder), pickle.loads(pickle.dumps(encoder))):
+        assert other.flat is None and other.knowledge is None
+        for one, parameter in zip(encoder.parameters(), other.parameters(), strict=True):
+            assert torch.equal(one, parameter) and one.data_ptr() != parameter.data_ptr()
+        torch.testing.assert_close(other(Forest(["(f a b)"])).roots, encoder(Forest(["(f a b)"])).roots)
+
+
+def test_the_meaning_of_labels_is_a_table_that_is_no_longer_than_the_batch() -> None:
+    encoder = make_encoder("lstm", True, "sum", False, "up")
+    forest = Forest(["(f a (g b))", "unknown"])
+    assert encoder.alphabet(forest.vocabulary, 4) is None  # five leaves have a vector
+    alphabet = encoder.alphabet(forest.vocabulary, 5)
+    assert alphabet is not None and alphabet.operators == 2 and alphabet.allowed.tolist() == [ARITY, ARITY, 0]
+    codes = dict(zip(forest.vocabulary, alphabet.codes.tolist(), strict=False))
+    assert codes == {"f": 0, "g": 1, "a": 2, "b": 3, "unknown": -1} and alphabet.codes[-1] == -1
+    numeric = TreeEncoder(TreeRNN("sum", state_size=2, arity=2, label_size=2), Numeric(size=2))
+    assert numeric.alphabet(forest.vocabulary, 100) is None
+
+
+@pytest.mark.parametrize("nodes", [2, 40])  # fewer than the table has rows, and more
+def test_label_rows_are_the_label_vectors_of_the_nodes_that_see_one(nodes: int) -> None:
+    encoder = make_encoder("lstm", True, "sum", False, "up")
+    assert encoder.labels is not None
+    batch = Forest(["(f a)", *["(g b c)"] * ((nodes - 2) // 3)]).batch()
+    like = next(encoder.parameters())
+    operators, rows, vectors, share = encoder.label_rows(batch, like)
+    names = [batch.vocabulary[code] for code in batch.labels]
+    assert share and vectors is not None
+    assert operators.tolist() == [{"f": 0, "g": 1}.get(name, 2) for name in names]
+    expected = encoder.label_vectors(batch, *encoder.codes(batch), like)
+    assert expected is not None
+    for name, row, label in zip(names, rows.tolist(), expected, strict=True):
+        assert (row < 0) == (name in "fg")
+        assert row < 0 or torch.equal(vectors[row], label)
+    encoder.share_subtrees = False
+    assert not encoder.label_rows(batch, like)[3]

@@ -2,7 +2,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from treefold.data.generators.build import make_listops
+from treefold.data.generators import make_listops
 
 TRAP = "from pathlib import Path; Path('executed').touch(); raise ImportError('a file of the working directory')"
 WORKER = """

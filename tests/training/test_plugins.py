@@ -169,8 +169,6 @@ def test_commands_take_a_plugin_and_say_so_without_it(plugin: Path, tmp_path: Pa
 
 
 def test_the_workers_of_a_sweep_know_the_plugin(plugin: Path, tmp_path: Path) -> None:
-    if len(app.registered_commands) < 2:
-        add_model_commands()
     dataset().save(tmp_path / "data")
     grid = tmp_path / "grid.toml"
     grid.write_text(

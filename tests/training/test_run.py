@@ -238,7 +238,7 @@ def test_a_checkpoint_with_parameters_in_another_order_is_refused(
         train(DATA, folder, SETTINGS, reporter=StopAt(5))
     good = (folder / "checkpoint.safetensors").read_bytes()
     with monkeypatch.context() as patched:
-        patched.setattr("treefold.nn.models.TreeModel.arrangements", lambda model: [])
+        patched.setattr("treefold.nn.model.TreeModel.layouts", lambda model: [])
         # Without constants between them there may be fewer numbers; either way it is refused.
         with pytest.raises(ModelFileError, match=r"expected (the weights and the optimiser|parameters in the order)"):
             resume(DATA, folder)

@@ -196,9 +196,6 @@ def test_an_evaluation_leaves_every_module_in_its_mode_also_after_an_error() -> 
     assert {name: module.training for name, module in model.named_modules()} == before
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the kernels still move parameters of a model in evaluation mode into one tensor"
-)
 def test_an_evaluation_never_moves_a_parameter() -> None:
     examples = listops()
     model = model_for(examples)

@@ -1,8 +1,15 @@
 """Compiled code: a whole batch of trees in a few calls, forward and backward.
 
-`compile` knows numba · `records` are the kernels' arguments · `layout` puts a cell's parameters into one flat array · `gather` makes
-batches · `plan` finds equal subtrees and orders the work · `fold` are the two passes · `affine` and `vectors` the matrix products ·
-`children` reads a unit's children, for forms · `threads` splits batches · `optimisers` step over a flat tensor.
+- compile: numba, signatures, addresses, the cache of compiled kernels
+- records: the kernels' arguments
+- layout: a cell's parameters in one flat array, and their tables
+- gather: batches from a forest
+- plan: equal subtrees, and the order of the work
+- fold: the two passes
+- affine, vectors: matrix products and activations
+- children: a unit's children, for the kernels of forms
+- threads: batches in parts
+- optimisers: steps over a flat tensor
 
 Aggregators, cells and heads have their own kernels, in their own files. `treefold.nn.engine` uses this room.
 """

@@ -1,6 +1,6 @@
-"""`python -m treefold.kernels` compiles the kernels of all forms, cells and heads ahead of their first use, for an image or a test run.
+"""`python -m treefold.kernels` compiles the kernels of all forms, cells and heads before their first use.
 
-They are kept in the user's cache. ``--double`` compiles them for float64 too.
+Good for an image or a test run. They are kept in the user's cache. ``--double`` compiles them for float64 too.
 """
 
 import logging
@@ -28,7 +28,7 @@ def all_kernels() -> list[Kernel]:
         for form in AGGREGATORS.values():
             for shared in (False, True):
                 sizes = {"state_size": 2, "arity": 2, "rank": 2 if form.has_rank else None, "shared": shared}
-                made = cell(form(**sizes))  # type: ignore[arg-type, call-arg]
+                made = cell(form(**sizes))  # type: ignore[arg-type]
                 if made.unsupported_reason() is None:
                     found += layout_of(made).functions(training=True)
     return list(dict.fromkeys(found))

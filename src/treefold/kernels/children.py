@@ -10,8 +10,10 @@ from treefold.kernels.records import Gradients, Matrix, Plan, States, Vector, We
 def child_input(weights: Weights, plan: Plan, states: States | Gradients, child: int) -> Vector:
     """Return the state of a child as its parent sees it: scaled by the child's gate, if the cell has gates that come first."""
     if weights.tables.cells[0].edge_cache:
-        return states.edges[plan.child_edge[child]]
-    return states.memory[plan.child_unit[child]]
+        scaled: Vector = states.edges[plan.child_edge[child]]
+        return scaled
+    state: Vector = states.memory[plan.child_unit[child]]
+    return state
 
 
 @inlined
@@ -33,7 +35,8 @@ def image_of(
 ) -> Vector:
     """Return the image of a child, or the bias of its slot if it is absent, child -1; or the gradient of either."""
     if child >= 0:
-        return projected[plan.child_edge[child]]
+        image: Vector = projected[plan.child_edge[child]]
+        return image
     slot = weights.tables.slots[operator.first_slot + place]
     start = slot.start + weights.tables.state_size * slot.width
     return values[start : start + slot.width]

@@ -6,6 +6,7 @@ and the passes call them by their addresses (`call`): a model compiles the funct
 Numba also compiles a function again for each constant among its arguments. Kernels pass ``int(np.int64(0))`` instead of 0.
 """
 
+import contextlib
 import functools
 import importlib
 import json
@@ -17,6 +18,7 @@ import sys
 import tempfile
 import threading
 import time
+import uuid
 import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -62,7 +64,8 @@ def inlined(function: Function) -> Function:
 def _compile(function: Function, **options: Any) -> Function:
     compiled = numba.njit(nogil=True, error_model="numpy", boundscheck=False, fastmath=_FAST, **options)(function)
     if cache_folder() is not None and "inline" not in options:
-        compiled._cache = _Cache(function)
+        with contextlib.suppress(RuntimeError):  # numba has no place for a function that was typed at a prompt
+            compiled._cache = _Cache(function)
     return cast(Function, compiled)
 
 
@@ -79,15 +82,16 @@ def cache_folder() -> Path | None:
     if home is None:
         default = {"darwin": "~/Library/Caches", "win32": os.environ.get("LOCALAPPDATA", "~/AppData/Local")}
         user = os.environ.get("XDG_CACHE_HOME") or default.get(sys.platform, "~/.cache")
-        home = str(Path(user).expanduser() / "treefold")
+        home = f"{user}/treefold"
     version = f"python{sys.version_info.major}.{sys.version_info.minor}-numba{numba.__version__}-{_fingerprint():08x}"
-    folder = Path(home) / "kernels" / version
     try:
+        # Absolute, since the helper process has another working directory.
+        folder = Path(home).expanduser().absolute() / "kernels" / version
         is_new = not folder.is_dir()
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
-    except OSError:
-        logger.info("%s cannot be written: compiled kernels are not kept", folder)
+    except (OSError, RuntimeError):  # RuntimeError: the user has no home
+        logger.info("%s cannot be written: compiled kernels are not kept", home)
         return None
     if is_new:  # forget versions that were not used for long
         others = sorted(folder.parent.iterdir(), key=lambda each: each.stat().st_mtime, reverse=True)
@@ -101,7 +105,7 @@ def _fingerprint() -> int:
     return zlib.crc32(b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py"))))
 
 
-class _Locator(caching._CacheLocator):  # type: ignore[misc]
+class _Locator(caching._CacheLocator):
     def __init__(self, function: Any, path: str) -> None:
         # Numba looks at the function's own file alone; kernels that it imports from other files count too.
         called = {each.__code__.co_filename for each in function.__globals__.values() if hasattr(each, "py_func")}
@@ -115,19 +119,25 @@ class _Locator(caching._CacheLocator):  # type: ignore[misc]
         return self._stamp
 
     def get_disambiguator(self) -> str:
-        return self._module
+        return str(self._module)
 
     @classmethod
     def from_function(cls, py_func: Callable[..., object], py_file: str) -> "_Locator | None":
         return cls(py_func, py_file) if Path(py_file).is_file() else None  # a notebook's functions have no file
 
 
-class _Implementation(caching.CompileResultCacheImpl):  # type: ignore[misc]
-    _locator_classes: ClassVar[list[Any]] = [_Locator, *caching.CacheImpl._locator_classes]
+class _Implementation(caching.CompileResultCacheImpl):
+    _locator_classes: ClassVar[list[Any]] = [_Locator, *caching.CacheImpl._locator_classes]  # type: ignore[misc]
 
 
-class _Cache(caching.FunctionCache):  # type: ignore[misc]
+class _Cache(caching.FunctionCache):
     _impl_class = _Implementation
+
+    def __init__(self, function: Callable[..., object]) -> None:
+        super().__init__(function)  # type: ignore[no-untyped-call]
+        # Numba counts the files of a kernel. Two processes that save it for two types at once would choose the same number.
+        base = self._impl.filename_base
+        self._cache_file._data_name = lambda number: f"{base}.{uuid.uuid4().hex}.nbc"  # type: ignore[method-assign]
 
 
 # Signatures and addresses ----------------------------------------------------------------------------------------------
@@ -142,11 +152,11 @@ def signature(function: Any, dtype: "np.dtype[Any]") -> tuple[Any, ...]:
 
 def _numba_type(hint: Any, dtype: "np.dtype[Any]") -> Any:
     if get_origin(hint) is Annotated:
-        _, kind, axes = get_args(hint)
-        return types.Array(numba.from_dtype(np.dtype(dtype if kind is None else kind)), axes, "C")
+        _, kind, axes, *read_only = get_args(hint)
+        return types.Array(numba.from_dtype(np.dtype(dtype if kind is None else kind)), axes, "C", bool(read_only))
     if hasattr(hint, "_fields"):
         fields = get_type_hints(hint, include_extras=True)
-        return types.NamedTuple([_numba_type(fields[name], dtype) for name in hint._fields], hint)
+        return types.NamedTuple([_numba_type(fields[name], dtype) for name in hint._fields], hint)  # type: ignore[no-untyped-call]
     return {int: types.int64, bool: types.boolean, float: types.float64}[hint]
 
 
@@ -158,7 +168,11 @@ def address_of(function: Any, dtype: "np.dtype[Any]") -> int:
     return int(compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name))
 
 
-@intrinsic
+operation = cast(Callable[[Callable[..., Any]], Callable[..., Any]], intrinsic)
+"""Define an operation by the code that it generates. Kernels call it without the context."""
+
+
+@operation
 def call(context: Any, address: Any, arguments: Any) -> Any:
     """Call the kernel at an address with a tuple of arguments; it returns nothing."""
     kinds = arguments.types
@@ -166,24 +180,24 @@ def call(context: Any, address: Any, arguments: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         convention = context.call_conv
         pointer = builder.inttoptr(values[0], convention.get_function_type(types.none, kinds).as_pointer())
-        unpacked = cgutils.unpack_tuple(builder, values[1], len(kinds))
+        unpacked = cgutils.unpack_tuple(builder, values[1], len(kinds))  # type: ignore[no-untyped-call]
         convention.call_function(builder, pointer, types.none, kinds, unpacked)
         return context.get_dummy_value()
 
     return types.void(address, arguments), generate
 
 
-@intrinsic
+@operation
 def matrix(context: Any, array: Any, start: Any, rows: Any, width: Any) -> Any:
     """Return ``array[start : start + rows * width].reshape(rows, width)`` without the checks, which take long to compile."""
     kind = types.Array(array.dtype, 2, "C")
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         flat, start, rows, width = values
-        source = make_array(signature.args[0])(context, builder, flat)
-        result = make_array(kind)(context, builder)
+        source = make_array(signature.args[0])(context, builder, flat)  # type: ignore[no-untyped-call]
+        result = make_array(kind)(context, builder)  # type: ignore[no-untyped-call]
         size = context.get_constant(types.intp, context.get_abi_sizeof(context.get_data_type(kind.dtype)))
-        populate_array(
+        populate_array(  # type: ignore[no-untyped-call]
             result,
             data=builder.gep(source.data, [start]),
             shape=[rows, width],
@@ -210,8 +224,8 @@ def is_on_disk(function: Any, dtype: "np.dtype[Any]") -> bool:
     cache = getattr(function, "_cache", None)
     if not isinstance(cache, _Cache):
         return False
-    key = cache._index_key(signature(function, dtype), function.targetctx.codegen())
-    return key in cache._cache_file._load_index()
+    key = cache._index_key(signature(function, dtype), function.targetctx.codegen())  # type: ignore[no-untyped-call]
+    return key in cache._cache_file._load_index()  # type: ignore[no-untyped-call]
 
 
 def precompile(functions: Iterable[Any], dtype: "np.dtype[Any]") -> None:
@@ -268,10 +282,10 @@ def _start_helper(names: list[str], dtype: "np.dtype[Any]") -> "subprocess.Popen
     if folder is None or cores < 2 or not sys.executable:
         return None
     own = str(Path(__file__).parents[2])
-    here = str(Path.cwd())
-    paths = [own, *(each for each in sys.path if Path(each).is_absolute() and each not in (own, here))]
     command = "import sys; from treefold.kernels.compile import main; main(sys.argv[1])"
     try:
+        here = Path.cwd()
+        paths = [own, *(each for each in sys.path if Path(each).is_absolute() and each != own and Path(each) != here)]
         return subprocess.Popen(
             [sys.executable, "-P", "-c", command, json.dumps([names, str(dtype)])],
             cwd=folder,

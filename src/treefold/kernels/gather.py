@@ -1,12 +1,12 @@
 """The nodes of some trees of a forest in one pass, as every training step needs them."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from torch import Tensor
 
 from treefold.kernels.compile import entry_point
-from treefold.kernels.records import Codes, Ints
+from treefold.kernels.records import Codes, Ints, Offsets
 from treefold.trees.batch import Batch
 from treefold.trees.forest import Forest
 
@@ -36,11 +36,17 @@ def gather_batch(forest: Forest, trees: Ints) -> Batch:
     return forest.batch(trees)  # which says what is wrong with them
 
 
-def columns_of(forest: Forest) -> tuple[Ints, Codes, Codes, Codes, Codes, int]:
-    """Return the arguments of `gather`, as plain arrays: numba takes longer to recognise a memory map, at every call."""
-    columns = (forest.labels, forest.parents, forest.slots, forest.widths)
-    labels, parents, slots, widths = (np.asarray(column) for column in columns)
-    return np.asarray(forest.offsets), labels, parents, slots, widths, len(forest.vocabulary)
+def columns_of(forest: Forest) -> tuple[Offsets, Codes, Codes, Codes, Codes, int]:
+    """Return the arguments of `gather`, as plain arrays: numba takes longer to recognise a memory map, at every call.
+
+    All are read-only, as memory maps are: numba would compile `gather` for arrays that can be written as well.
+    """
+    columns: list[Any] = [forest.offsets, forest.labels, forest.parents, forest.slots, forest.widths]
+    columns = [np.asarray(column).view() for column in columns]
+    for column in columns:
+        column.flags.writeable = False
+    offsets, labels, parents, slots, widths = columns
+    return offsets, labels, parents, slots, widths, len(forest.vocabulary)
 
 
 def node_ends(forest: Forest, trees: Ints) -> Ints:
@@ -55,7 +61,7 @@ def node_ends(forest: Forest, trees: Ints) -> Ints:
 
 @entry_point
 def gather(
-    trees: Ints, offsets: Ints, labels: Codes, parents: Codes, slots: Codes, widths: Codes, label_count: int
+    trees: Ints, offsets: Offsets, labels: Codes, parents: Codes, slots: Codes, widths: Codes, label_count: int
 ) -> tuple[bool, Ints, Ints, Ints, Ints]:
     """Return whether the trees exist and are sound; their labels (N,), parents in the batch (N,), slots (N,), roots (B,).
 
@@ -115,7 +121,7 @@ def translate(
 @entry_point
 def gather_translated(
     trees: Ints,
-    offsets: Ints,
+    offsets: Offsets,
     labels: Codes,
     parents: Codes,
     slots: Codes,

@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from numba import carray  # type: ignore[attr-defined]
 from numba.core.types import CPointer
-from numba.extending import intrinsic
 from torch import Tensor, nn
 
-from treefold.kernels.compile import address_of, entry_point, precompile
+from treefold.errors import ConfigurationError
+from treefold.kernels.compile import address_of, entry_point, operation, precompile
 from treefold.kernels.fold import fold_backward, fold_forward
 from treefold.kernels.plan import make_plan
 from treefold.kernels.records import (
@@ -38,7 +38,7 @@ from treefold.kernels.records import (
 # Axes:  L child slots · C state size · R rank · M label size · G gates
 NUMPY_TYPES: dict[torch.dtype, Any] = {torch.float32: np.dtype(np.float32), torch.float64: np.dtype(np.float64)}
 _ACTIVATIONS = {"tanh": TANH, "sigmoid": SIGMOID}
-Kernel = Callable[..., None]
+Kernel = Callable[..., Any]
 
 
 @final
@@ -83,8 +83,9 @@ class CellKernel:
 
     - ``forward(weights, plan, states, start, stop, operator)`` turns pre-activations ``states.gates`` into ``states.memory``,
     - ``backward(weights, plan, states, gradients, start, stop, operator)`` goes back,
-    - ``edges_forward(weights, plan, states, start, stop, slot)``, ``edges_backward(…)`` and ``edges_weights(weights, plan, states,
-      gradients, edges, slot)`` take the images of children, unless they are linear maps of the children's states.
+    - ``edges_forward(weights, plan, states, start, stop, slot)``, ``edges_backward(…)`` and
+      ``edges_weights(weights, plan, states, gradients, edges, slot)`` take the images of children, unless they are linear maps
+      of the children's states.
     """
 
     forward: Kernel
@@ -181,6 +182,9 @@ class FlatLayout:
     def pack(self, parameters: Sequence[Tensor]) -> Vector:
         """Copy the parameters into one flat array."""
         whole = [each if each.is_contiguous() else each.contiguous() for each in parameters]
+        kinds = {each.dtype for each in whole}
+        if len(kinds) > 1:
+            raise ConfigurationError(f"kernels expect parameters of one type, got {' and '.join(map(str, kinds))}.")
         values = self.empty(NUMPY_TYPES[parameters[0].dtype])
         collect(np.array([each.data_ptr() for each in whole]), self._copies, values)
         return values
@@ -277,7 +281,7 @@ class CellLayout(FlatLayout):
 
     def add_leaf(self, affine: nn.Module, form: FormKernel, activation: str) -> None:
         """Add the cell of leaves, an affine map ``affine.weights``, ``affine.bias`` of the label: a sum without children."""
-        (size, width), row = affine.weights.shape, self._add_operator(form, activation)
+        (size, width), row = affine.get_parameter("weights").shape, self._add_operator(form, activation)
         row |= {"label_size": size, "label_width": width, "label_part": width, "rank": self.state_size}
         row["label_start"], row["core"] = self.take((size + 1) * width), self.take(width)
         self.add(affine, "weights", row["label_start"])
@@ -310,7 +314,7 @@ class CellLayout(FlatLayout):
 
     def functions(self, *, training: bool) -> list[Kernel]:
         """Return the kernels that this cell needs, without or with gradients; the longest to compile at both ends."""
-        cell, found = self.kernel, [make_plan, fold_forward]
+        cell, found = self.kernel, list[Kernel | None]([make_plan, fold_forward])
         for form in self.forms:
             found += [form.plan, form.prepare, form.forward]
         found += [cell.edges_forward, cell.forward]
@@ -509,13 +513,13 @@ def multiset_tables(rank: int, arity: int) -> tuple[Any, Terms, Ints]:
                 if not index or multiset[index - 1] != coordinate:  # each distinct coordinate once
                     rest = multiset[:index] + multiset[index + 1 :]
                     terms.append((place, before[rest], coordinate))
-            padded.append(whole[tuple([*multiset, *[rank] * (arity - k)])])
+            padded.append(whole[(*multiset, *[rank] * (arity - k))])
         orders.append(row | {"last_term": len(terms)})
         before = now
     return records(orders, ORDER), np.array(terms, np.int64).reshape(-1, 3), np.array(padded, np.int64)
 
 
-@intrinsic
+@operation
 def _pointer(context: Any, address: Any, like: Any) -> Any:
     """Turn an address into a pointer to numbers of an array's type."""
 
@@ -534,7 +538,7 @@ def collect(addresses: Ints, copies: Terms, result: Vector) -> None:
     for index in range(len(copies)):
         start, target, count = copies[index, 1], copies[index, 2], copies[index, 3]
         rows, apart = copies[index, 4], copies[index, 5]
-        source = carray(_pointer(addresses[copies[index, 0]], result), start + rows * count)  # type: ignore[call-arg]
+        source = carray(_pointer(addresses[copies[index, 0]], result), start + rows * count)
         if count >= rows:
             for row in range(rows):
                 for k in range(count):

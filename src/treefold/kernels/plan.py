@@ -1,7 +1,7 @@
 """The plan of a batch: equal subtrees are one unit, computed once; units that are computed alike are computed together.
 
-`find_units` numbers the distinct subtrees. `assign_waves` orders them from the leaves up. `make_plan` does the rest: groups of units,
-the edges from units to their parents, and the steps of the passes.
+`find_units` numbers the distinct subtrees. `assign_waves` orders them from the leaves up. `make_plan` does the rest: groups of
+units, the edges from units to their parents, and the steps of the passes.
 """
 
 import numpy as np
@@ -161,8 +161,8 @@ def assign_waves(children: Ints, child_unit: Ints, group_of: Ints, large: Ints) 
 
     Units of small groups join the next wave as soon as they can be computed. If there are none, the wave is all waiting units of
     one large group: the one with the smallest core, then the one with most units. So the largest cores are read least often.
-    ``children`` (U+1,) says where a unit's children start in ``child_unit`` (T,); ``large`` are the entries of the core of a large
-    group, 0 for small ones.
+    ``children`` (U+1,) says where a unit's children start in ``child_unit`` (T,); ``large`` are the entries of the core of a
+    large group, 0 for small ones.
     """
     units = len(group_of)
     starts, missing = np.zeros(units + 1, np.int64), np.empty(units, np.int64)

@@ -12,9 +12,10 @@ import numpy.typing as npt
 # Axes:  N nodes · U units, the distinct subtrees · T children of units · E edges, the distinct (child, slot) of units
 #        X label vectors · Y distinct (operator, label) · C state size · S memory size · G gates · P image size · M label size
 Ints = Annotated[npt.NDArray[np.int64], np.int64, 1]
-Codes = Annotated[npt.NDArray[np.int32], np.int32, 1]
 Vector = Annotated[npt.NDArray[Any], None, 1]
 Matrix = Annotated[npt.NDArray[Any], None, 2]
+Codes = Annotated[npt.NDArray[np.int32], np.int32, 1, "read-only"]  # the columns of a forest, which may be a memory map
+Offsets = Annotated[npt.NDArray[np.int64], np.int64, 1, "read-only"]
 
 TANH: Final = 0
 SIGMOID: Final = 1

@@ -4,21 +4,18 @@ LLVM turns plain loops into vector code by itself, but keeps no block of sums in
 eight numbers are one value, which a variable of a kernel may hold.
 """
 
-from collections.abc import Callable
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba.core import cgutils, types
-from numba.extending import intrinsic, models, register_model
+from numba.extending import models, register_model
+
+from treefold.kernels.compile import operation
 
 Lanes = Any
 """What holds eight numbers."""
 LANES: Final = 8
 """One register of AVX for single precision. Where registers are shorter, LLVM takes several."""
-
-
-# Within kernels an operation is called without the context that it is written with.
-_operation = cast(Callable[[Callable[..., Any]], Callable[..., Any]], intrinsic)
 
 
 class VectorType(types.Type):
@@ -51,7 +48,7 @@ def _bytes(array_type: Any) -> int:
     return int(array_type.dtype.bitwidth // 8)
 
 
-@_operation
+@operation
 def entry(context: Any, array: Any, index: Any) -> Any:
     """Return ``array.flat[index]``, which is not negative: a plain index is first looked at whether it counts from the end."""
 
@@ -61,7 +58,7 @@ def entry(context: Any, array: Any, index: Any) -> Any:
     return array.dtype(array, types.intp), generate
 
 
-@_operation
+@operation
 def load(context: Any, array: Any, index: Any) -> Any:
     """Return ``array.flat[index : index + 8]``."""
 
@@ -72,7 +69,7 @@ def load(context: Any, array: Any, index: Any) -> Any:
     return VectorType(array.dtype)(array, types.intp), generate
 
 
-@_operation
+@operation
 def store(context: Any, array: Any, index: Any, vector: Any) -> Any:
     """Set ``array.flat[index : index + 8]``."""
 
@@ -84,7 +81,7 @@ def store(context: Any, array: Any, index: Any, vector: Any) -> Any:
     return types.void(array, types.intp, vector), generate
 
 
-@_operation
+@operation
 def nothing(context: Any, array: Any) -> Any:
     """Return eight zeros of the type that an array has."""
 
@@ -102,7 +99,7 @@ def _multiply_add(builder: Any, one: Any, other: Any, more: Any) -> Any:
     return builder.call(function, [one, other, more])
 
 
-@_operation
+@operation
 def add_scaled(context: Any, total: Any, factor: Any, vector: Any) -> Any:
     """Return ``total + factor * vector`` for a number and two vectors."""
 
@@ -116,7 +113,7 @@ def add_scaled(context: Any, total: Any, factor: Any, vector: Any) -> Any:
     return total(total, vector.dtype, vector), generate
 
 
-@_operation
+@operation
 def add_product(context: Any, total: Any, one: Any, other: Any) -> Any:
     """Return ``total + one * other`` for three vectors."""
 
@@ -126,7 +123,7 @@ def add_product(context: Any, total: Any, one: Any, other: Any) -> Any:
     return total(total, one, other), generate
 
 
-@_operation
+@operation
 def sum_of(context: Any, vector: Any) -> Any:
     """Return the sum of the eight numbers: of halves, of their halves, and so on."""
 
@@ -144,7 +141,7 @@ def sum_of(context: Any, vector: Any) -> Any:
     return vector.dtype(vector), generate
 
 
-@_operation
+@operation
 def last_of(context: Any, vector: Any, count: Any) -> Any:
     """Return the last numbers of a vector, and zeros before them."""
 

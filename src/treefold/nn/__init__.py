@@ -1,8 +1,15 @@
 """Networks on trees.
 
-`aggregators` combine a node's children, each form in one file · `cells` turn that into a state transition · `labels` turn labels into vectors ·
-`encoder` computes the states of a batch · `heads` turn states into answers · `model` joins encoder and head · `engine` decides how a model is
-computed · `flat` keeps all parameters of a training in one tensor · `compress` decomposes trained models · `math` is the algebra below.
+- aggregators: maps that combine a node's children, each form in one file with its kernel
+- cells: state transitions built on aggregators, each in one file with its kernel
+- labels: from labels to vectors
+- encoder: the states of a batch
+- heads: from states to answers
+- model: an encoder with a head
+- engine: how a model is computed
+- flat: all parameters of a training in one tensor
+- compress: trained models with decomposed tensors
+- math: the algebra below
 """
 
 from importlib import import_module

@@ -1,7 +1,7 @@
 """Engines: how a model is computed. `engine_for` decides once, and says why.
 
-`TorchEngine` computes everything, level by level, on any device. `FusedEngine` computes the upward pass of a whole batch with compiled
-kernels on the CPU, and hands everything else to torch. Both have the same verbs and the same meaning.
+`TorchEngine` computes everything, level by level, on any device. `FusedEngine` computes the upward pass of a whole batch with
+compiled kernels on the CPU, and hands everything else to torch. Both have the same verbs and the same meaning.
 """
 
 import itertools
@@ -248,7 +248,7 @@ class FusedEngine(TorchEngine):
         nodes = self._nodes(forest, trees) if classes is not None and place and head_place else None
         if nodes is None or flat is None or head is None or classes is None or nodes.vectors_learn:
             return super().gradients(forest, trees, loss, classes)
-        if classes.min() < 0 or classes.max() >= head.classes or len(trees) != head.trees * len(classes):
+        if len(trees) != head.trees * len(classes) or classes.min() < 0 or classes.max() >= head.classes:
             return super().gradients(forest, trees, loss, classes)  # torch says what is wrong
         values, gradient, parts = flat.values.detach().numpy(), flat.gradient.numpy(), len(nodes.parts)
         weights = Weights(values[place], self._tables(values.dtype, training=True))
@@ -281,7 +281,9 @@ class FusedEngine(TorchEngine):
             return None
         ends, parts = node_ends(forest, trees), part_count(len(trees))
         alphabet = self.encoder.alphabet(forest.vocabulary, int(ends[-1]))
-        if alphabet is None or not self._is_worth_it(len(trees), int(ends[-1])) or not head.is_worth_it(len(trees)):
+        if alphabet is None or alphabet.vectors.dtype != head.layout.parameters[0].dtype:
+            return None
+        if not self._is_worth_it(len(trees), int(ends[-1])) or not head.is_worth_it(len(trees)):
             return None
         if parts > 1 and not head.can_split(len(trees)):
             return None
@@ -295,7 +297,7 @@ class FusedEngine(TorchEngine):
         if self.layout.largest > _LARGEST:
             return False
         idle = torch.get_num_threads() if part_count(trees) == 1 else 1
-        return self.layout.largest * nodes * idle < _BREAK_EVEN
+        return bool(self.layout.largest * nodes * idle < _BREAK_EVEN)
 
     def _values(self, layout: FlatLayout) -> Vector:
         """Return the parameters of a layout as one array: in place if they are flat, else copied."""
@@ -358,6 +360,11 @@ def _fold(
     parameters = layout.parameters
     if vectors is None:
         vectors = parameters[0].new_zeros(0, 0)
+    if vectors.dtype != parameters[0].dtype:
+        raise ConfigurationError(
+            f"kernels expect label vectors of the cell's {parameters[0].dtype}, got {vectors.dtype}; "
+            f"convert the whole model, with .double() or .float()."
+        )
     place = None if flat is None else flat.place_of(layout)
     inputs = [flat.values] if flat is not None and place is not None else parameters
     learns = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (vectors, *inputs))

@@ -1,4 +1,4 @@
-"""Heads: they turn the states of trees, pairs of trees or nodes into answers. A head is one class, with its kernel if it has one."""
+"""Heads turn the states of trees, pairs of trees or nodes into answers. A head is one class, with its kernel if it has one."""
 
 import abc
 import itertools
@@ -74,7 +74,9 @@ class Classifier(_Perceptron):
         """Return the layers as a kernel, if they are linear ones with ReLU between them and without hooks."""
         modules = list(self.layers._modules.values())
         kinds = ([nn.Linear, nn.ReLU] * len(modules))[: len(modules)]
-        if len(modules) % 2 == 0 or [type(module) for module in modules] != kinds or any(map(has_hooks, modules)):
+        if len(modules) % 2 == 0 or [type(module) for module in modules] != kinds:
+            return None
+        if any(map(has_hooks, (self.layers, *modules))):
             return None
         linear = [module for module in modules if isinstance(module, nn.Linear)]
         return _PerceptronKernel(linear) if all(layer.bias is not None for layer in linear) else None
@@ -219,7 +221,8 @@ class HeadKernel(abc.ABC):
 @inlined
 def layer_matrix(values: Vector, layers: Layers, layer: int) -> Matrix:
     """Return the matrix of a layer, its biases last, or the gradient of it."""
-    return matrix(values, layers[layer].start, layers[layer].size + 1, layers[layer].width)
+    found: Matrix = matrix(values, layers[layer].start, layers[layer].size + 1, layers[layer].width)
+    return found
 
 
 @entry_point
@@ -317,7 +320,8 @@ class _PerceptronKernel(HeadKernel):
 @inlined
 def tensor_matrix(values: Vector, layers: Layers, size: int) -> Matrix:
     """Return the tensor, or its gradient, as the matrix (C+1, (C+1)·H) that multiplies the left roots."""
-    return matrix(values, layers[0].start, size + 1, (size + 1) * layers[0].width)
+    found: Matrix = matrix(values, layers[0].start, size + 1, (size + 1) * layers[0].width)
+    return found
 
 
 @entry_point

@@ -28,7 +28,7 @@ class TreeModel(nn.Module):
     torch.Size([2, 2])
     """
 
-    def __init__(self, encoder: TreeEncoder, head: Head, *, readout: str = "root") -> None:
+    def __init__(self, encoder: TreeEncoder, head: Head, readout: str = "root") -> None:
         super().__init__()
         require_choice("TreeModel", "readout", readout, ["root"])
         if not isinstance(encoder, TreeEncoder) or not isinstance(head, Head):
@@ -55,7 +55,8 @@ class TreeModel(nn.Module):
 
         It prepares the weights once: use it for many batches, as long as the weights do not change.
 
-        >>> from treefold import OneHot, TreeLSTM, Classifier
+        >>> import numpy as np
+        >>> from treefold import Classifier, OneHot, TreeLSTM
         >>> forest = Forest(["(f a)", "b", "(f b)"])
         >>> cell = TreeLSTM("sum", state_size=4, arity=1, label_size=3)
         >>> model = TreeModel(TreeEncoder(cell, OneHot("fab")), Classifier(in_size=4, classes=2))
@@ -75,13 +76,12 @@ class TreeModel(nn.Module):
 
     def head_kernel(self) -> HeadKernel | None:
         """Return the kernel of the head, the same one as long as its layers are the same."""
-        kernel = self.head.kernel()
-        known = self._head_kernel
-        if kernel is not None and known is not None and _modules(known.layout) == _modules(kernel.layout):
-            if known.layout.fits:
-                return known
-        self._head_kernel = kernel
-        return kernel
+        kernel, known = self.head.kernel(), self._head_kernel
+        if kernel is None:
+            return None  # the known one may be right again, when a hook is removed
+        if known is None or not known.layout.fits or _modules(known.layout) != _modules(kernel.layout):
+            self._head_kernel = kernel
+        return self._head_kernel
 
     def layouts(self) -> list[FlatLayout]:
         """Return how parameters should be placed in one tensor for the kernels, for `FlatParameters`."""

@@ -167,10 +167,10 @@ class Full(Aggregator):
 #
 #   z(k) = Σ_j r(j) Σ_i l(i) T(i, j, k)
 #
-# with the outer products l and r of the left and the right half of the homogeneous inputs. The vector of an absent child is [0; 1],
-# so that only the last entry of its mode counts: the core without the other entries is a smaller one, with a mode less. If the
-# last children are absent, it is a piece of the core. Otherwise it is copied once for all units of a batch with children in the
-# same slots.
+# with the outer products l and r of the left and the right half of the homogeneous inputs. The vector of an absent child is
+# [0; 1], so that only the last entry of its mode counts: the core without the other entries is a smaller one, with a mode less.
+# If the last children are absent, it is a piece of the core. Otherwise it is copied once for all units of a batch with children
+# in the same slots.
 #
 # A shared form has a symmetric core:
 #
@@ -419,7 +419,7 @@ def left_modes(operator: Any, group: Any, modes: int) -> int:
 
 @inlined
 def dense_scratch(states: States, operator: Any, group: Any) -> tuple[Matrix, ...]:
-    """Return the working space: input vectors, the left and the right half of a block, the gradients of all three, and a carry."""
+    """Return the working space: input vectors, the left and the right half of a block, the gradients of all three, a carry."""
     scratch, dimension = states.scratch, max(operator.rank, label_entries(operator) - 1)
     modes, at = group.present + 1, 2 * (group.present + 1) * dimension
     left, right, width = group.left, group.right, group.right * operator.rank

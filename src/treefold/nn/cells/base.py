@@ -131,6 +131,7 @@ class ChildGates(nn.Module):
                 self.label_weights.normal_(std=(size + label_size) ** -0.5 if balanced else (2 / label_size) ** 0.5)
 
     def forward(self, h: Tensor, label: Tensor | None) -> Tensor:
+        """Return the gates for the children's states."""
         if self.shared:
             gates = h @ self.slot_weights + self.slot_biases
         else:
@@ -159,6 +160,7 @@ class Affine(nn.Module):
             self.bias.zero_()
 
     def forward(self, label: Tensor) -> Tensor:
+        """Apply the map."""
         return torch.addmm(self.bias, label, self.weights)
 
 

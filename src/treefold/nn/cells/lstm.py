@@ -59,7 +59,7 @@ def lstm_forward(weights: Weights, plan: Plan, states: States, start: int, stop:
 def lstm_backward(
     weights: Weights, plan: Plan, states: States, gradients: Gradients, start: int, stop: int, operator: int
 ) -> None:
-    """Turn the gradients of [h; c] into those of the pre-activations, of the images of the forget gates and of the children's c."""
+    """Turn the gradients of [h; c] into those of the pre-activations, of the forget gates' images and of the children's c."""
     size, one, row = weights.tables.state_size, weights.values.dtype.type(1), weights.tables.operators[operator]
     for unit in range(start, stop):
         gates, delta, squashed = states.gates[unit], gradients.gates[unit], states.units[unit]

@@ -20,6 +20,7 @@ class PerLabel(Cell):
     A node's text label chooses the cell: one of ``cells``, or else ``leaf``. Operators need no label vector, since each has
     weights of its own.
 
+    >>> from treefold import LeafLSTM, TreeLSTM
     >>> operators = {name: TreeLSTM("tucker", state_size=4, arity=2, rank=3) for name in ("MIN", "MAX")}
     >>> cell = PerLabel(operators, leaf=LeafLSTM(label_size=10, state_size=4))
     >>> cell(torch.zeros(3, 10), torch.zeros(3, 2, 8), torch.tensor([1, 0, 2])).shape  # MAX, MIN, a leaf

@@ -42,6 +42,7 @@ class TreeRNN(InnerCell):
 
     ``aggregator`` is a name of `AGGREGATORS` with its sizes, or an aggregator object.
 
+    >>> import torch
     >>> cell = TreeRNN("sum", state_size=4, arity=2, label_size=3)
     >>> cell(torch.zeros(5, 3), torch.zeros(5, 2, 4)).shape
     torch.Size([5, 4])
@@ -86,6 +87,7 @@ class TreeRNN(InnerCell):
 class LeafRNN(LeafCell):
     r"""The base case of the recursion for leaves that have a label vector and nothing else: :math:`h = \sigma(W x + b)`.
 
+    >>> import torch
     >>> LeafRNN(label_size=3, state_size=4)(torch.zeros(5, 3), torch.zeros(5, 0, 4)).shape
     torch.Size([5, 4])
     """

@@ -5,16 +5,17 @@ import itertools
 
 import numpy as np
 import pytest
-from treefold.kernels.compiled import planner
-from treefold.kernels.linear import affine, affine_inputs_backward, affine_weights_backward
-from treefold.kernels.tables import Floats, Ints
+
+from treefold.kernels.affine import affine, affine_inputs_backward, affine_weights_backward
+from treefold.kernels.compile import entry_point
+from treefold.kernels.records import Ints, Matrix
 
 COLUMN = 2  # where inputs and outputs begin in their lines
 
 
-@planner
+@entry_point
 def _all_three(
-    out: Floats, inputs: Floats, d_inputs: Floats, rows: Ints, chosen: Ints, weights: Floats, d_weights: Floats
+    out: Matrix, inputs: Matrix, d_inputs: Matrix, rows: Ints, chosen: Ints, weights: Matrix, d_weights: Matrix
 ) -> None:
     start, column = int(np.int64(0)), int(np.int64(COLUMN))
     affine_inputs_backward(out, column, start, len(rows), d_inputs, column, rows, weights)

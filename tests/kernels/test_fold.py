@@ -1,8 +1,7 @@
-"""The fused way has one law: values and gradients are those of the torch way."""
+"""The two passes have one law: values and gradients are those of torch."""
 
 import copy
 import itertools
-import logging
 import pickle
 from typing import Literal
 
@@ -26,10 +25,7 @@ from treefold import (
     TreeLSTM,
     TreeRNN,
 )
-from treefold.errors import ConfigurationError
-from treefold.kernels import compile as compiling
-from treefold.kernels.compile import cache_folder
-from treefold.nn.aggregators import AGGREGATORS, Sum, Tucker
+from treefold.nn.aggregators import AGGREGATORS
 from treefold.nn.cells import Cell
 from treefold.nn.compress import compress
 
@@ -251,39 +247,7 @@ def test_replacing_aggregators_is_noticed() -> None:
     assert_alike(compress(encoder, "tucker", rank=2), forest)
 
 
-def test_the_two_ways_are_chosen_by_name() -> None:
-    with pytest.raises(ConfigurationError, match="expects backend to be one of 'auto', 'torch', 'fused', got 'gpu'"):
-        TreeEncoder(make_cell("rnn", "sum"), backend="gpu")  # type: ignore[arg-type]
-    forest = Forest(["(f a)"])
-    both = TreeEncoder(make_cell("rnn", "sum"), direction="both", backend="fused")
-    with pytest.raises(
-        ConfigurationError,
-        match=r"TreeEncoder with backend='fused' expects direction='up', got 'both'; choose backend='auto' or 'torch'\.$",
-    ):
-        both(forest.batch())
-    half = TreeEncoder(make_cell("rnn", "sum"), backend="fused").bfloat16()
-    with pytest.raises(ConfigurationError, match=r"expects parameters of float32 or float64, got torch.bfloat16"):
-        half(forest.batch())
-    away = TreeEncoder(make_cell("rnn", "sum"), backend="fused").to("meta")
-    with pytest.raises(ConfigurationError, match="expects parameters on the CPU, got meta"):
-        away(forest.batch())
-
-
-def test_cells_that_the_kernels_do_not_know_go_the_torch_way_or_are_refused() -> None:
-    cell = TreeLSTM("tucker", state_size=STATE, arity=2, rank=2)
-    cell.output_gate = Sum(state_size=STATE, arity=2)
-    mixed = TreeEncoder(cell)
-    assert mixed(Forest(["(f a)"]).batch()).roots.shape == (1, STATE)
-    mixed.backend = "fused"
-    with pytest.raises(ConfigurationError, match="expects gates with aggregators of one form and size, got different"):
-        mixed(Forest(["(f a)"]).batch())
-    hooked = TreeEncoder(make_cell("rnn", "sum"), backend="fused")
-    hooked.cells["up"].register_forward_hook(lambda *_: None)
-    with pytest.raises(ConfigurationError, match="expects a cell without hooks, got one with"):
-        hooked(Forest(["(f a)"]).batch())
-
-
-def test_both_directions_take_the_fused_way_up_where_they_may() -> None:
+def test_both_directions_use_kernels_upwards_if_they_may() -> None:
     torch.manual_seed(0)
     encoder = TreeEncoder(make_cell("lstm", "sum", label_size=7), OneHot([*LEAVES, *OPERATORS]), direction="both")
     batch = Forest(EVERYTHING).batch()
@@ -292,24 +256,6 @@ def test_both_directions_take_the_fused_way_up_where_they_may() -> None:
     plain = encoder(batch)
     torch.testing.assert_close(auto.nodes, plain.nodes, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(auto.roots, plain.roots, rtol=1e-5, atol=1e-5)
-
-
-def test_compiling_is_announced(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiling, "_ready", set())
-    monkeypatch.setattr(compiling, "is_on_disk", lambda *_: False)
-    monkeypatch.setattr(compiling, "_start_helper", lambda *_: None)
-    with caplog.at_level(logging.INFO, logger="treefold"):
-        make_encoder("rnn", "none", "sum", False)(Forest(["(f a)"]).batch())
-    assert "kernels in float32 (once; they are kept in" in caplog.text and str(cache_folder()) in caplog.text
-
-
-def test_large_matrices_on_many_nodes_go_to_torch() -> None:
-    forest = Forest(EVERYTHING)
-    small = TreeEncoder(TreeRNN(Tucker(state_size=20, arity=5, rank=3)))
-    large = TreeEncoder(TreeRNN("sum", state_size=1500, arity=5))
-    with torch.no_grad():
-        assert len(small(forest).passes[0].blocks) == 1  # one block of all distinct subtrees
-        assert len(large(forest).passes[0].blocks) == 4  # a block for each level
 
 
 def test_a_model_is_changed_saved_and_copied_after_inference_like_any_other() -> None:
