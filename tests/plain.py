@@ -5,7 +5,8 @@ from torch import Tensor
 
 from treefold import LeafLSTM, LeafRNN, PerLabel, Tree, TreeLSTM, TreeRNN
 from treefold.nn.aggregators import Aggregator
-from treefold.nn.cells import Cell
+from treefold.nn.cells import Cell, LeafGRU, TreeGRU
+from treefold.nn.cells.base import ChildGates
 from treefold.nn.math.functional import contract
 
 
@@ -28,6 +29,16 @@ def transition(cell: Cell, name: str, label: Tensor | None, children: list[Tenso
     if isinstance(cell, LeafRNN):
         assert label is not None
         return torch.tanh(label @ cell.affine.weights + cell.affine.bias)
+    if isinstance(cell, LeafGRU):
+        assert label is not None
+        z, u = (label @ cell.affine.weights + cell.affine.bias).reshape(2, size)
+        return torch.sigmoid(z) * torch.tanh(u)
+    if isinstance(cell, TreeGRU):
+        gated = [gate(cell.child_gates, slot, child, label) * child for slot, child in enumerate(children)]
+        z = torch.sigmoid(aggregate(cell.update_gate, gated, label))
+        u = torch.tanh(aggregate(cell.candidate, gated, label))
+        return z * u + (1 - z) * sum(gated, torch.zeros(size, dtype=torch.float64))
+    assert isinstance(cell, (LeafLSTM, TreeLSTM))
     squash = torch.tanh if cell.update == "tanh" else torch.sigmoid
     if isinstance(cell, LeafLSTM):
         assert label is not None
@@ -40,16 +51,20 @@ def transition(cell: Cell, name: str, label: Tensor | None, children: list[Tenso
     o = torch.sigmoid(aggregate(cell.output_gate, states, label))
     u = squash(aggregate(cell.update_value, states, label))
     c = i * u
-    gates = cell.forget_gates
     for slot, child in enumerate(children):
-        weights = gates.slot_weights if gates.shared else gates.slot_weights[slot]
-        bias = gates.slot_biases if gates.shared else gates.slot_biases[slot]
-        before = child[:size] @ weights + bias
-        if label is not None:
-            assert gates.label_weights is not None
-            before = before + label @ gates.label_weights
-        c = c + torch.sigmoid(before) * child[size:]
+        c = c + gate(cell.forget_gates, slot, child[:size], label) * child[size:]
     return torch.cat([o * torch.tanh(c), c])
+
+
+def gate(gates: ChildGates, slot: int, state: Tensor, label: Tensor | None) -> Tensor:
+    """Return the gate of one child."""
+    weights = gates.slot_weights if gates.shared else gates.slot_weights[slot]
+    bias = gates.slot_biases if gates.shared else gates.slot_biases[slot]
+    before = state @ weights + bias
+    if label is not None:
+        assert gates.label_weights is not None
+        before = before + label @ gates.label_weights
+    return torch.sigmoid(before)
 
 
 def label_vector(node: Tree, names: list[str], size: int) -> Tensor:

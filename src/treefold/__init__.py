@@ -104,16 +104,23 @@ __all__ = [
 ]
 
 
+_REGISTRIES = ("treefold.nn.aggregators", "treefold.nn.cells")  # their forms and cells need no line of their own here
+
+
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name.startswith("_"):
         raise AttributeError(f"module 'treefold' has no attribute {name!r}")
     was_enabled = gc.isenabled()
     gc.disable()  # the imports of torch and scikit-learn create objects that stay; looking for garbage takes half a second
     try:
-        return getattr(import_module(_HOMES[name]), name)
+        for home in [_HOMES[name]] if name in _HOMES else _REGISTRIES:
+            module = import_module(home)
+            if name in _HOMES or name in module.__all__:
+                return getattr(module, name)
     finally:
         if was_enabled:
             gc.enable()
+    raise AttributeError(f"module 'treefold' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -190,12 +190,8 @@ def test_a_changed_file_outdates_its_kernels_and_any_changed_kernel_file_outdate
     assert not is_on_disk(defined_in(tmp_path / "one.py", "return number + number + 0"), SINGLE)
 
 
-def test_the_fingerprint_changes_with_any_file_that_has_kernels(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("kernels", "nn/cells"):
-        (tmp_path / name).mkdir(parents=True)
-    files = [tmp_path / "kernels" / "compile.py", tmp_path / "nn" / "cells" / "new.py"]
+def test_the_fingerprint_changes_with_any_file_of_the_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = [tmp_path / "compile.py", tmp_path / "new.py"]
     for file in files:
         file.write_text("1")
     monkeypatch.setattr(compiling, "__file__", str(files[0]))
@@ -204,6 +200,20 @@ def test_the_fingerprint_changes_with_any_file_that_has_kernels(
         file.write_text("2")
         found.append(compiling._fingerprint())
     assert len(set(found)) == 3
+
+
+def test_a_changed_kernel_of_another_file_outdates_those_that_call_it(cache: Path, tmp_path: Path) -> None:
+    def caller(body: str) -> Any:
+        place: dict[str, Any] = {"doubled": defined_in(tmp_path / "one.py", body), "__name__": "caller"}
+        file = tmp_path / "caller.py"
+        file.write_text("def twice(number: int) -> int:\n    return doubled(doubled(number))\n")
+        exec(compile(file.read_text(), str(file), "exec"), place)
+        return entry_point(place["twice"])
+
+    assert caller("return 2 * number")(3) == 12
+    assert is_on_disk(caller("return 2 * number"), SINGLE)
+    changed = caller("return 3 * number")
+    assert not is_on_disk(changed, SINGLE) and changed(3) == 27
 
 
 def test_a_kernel_without_a_file_is_compiled_and_not_kept(cache: Path) -> None:
@@ -247,11 +257,14 @@ def test_a_relative_cache_stays_where_it_was_when_the_program_moves(
 def test_the_default_cache_is_in_the_folder_that_the_system_has_for_it(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("TREEFOLD_CACHE_DIR")
+    monkeypatch.setenv("TREEFOLD_CACHE_DIR", "")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     cache_folder.cache_clear()
     folder = cache_folder()
     assert folder is not None and folder.is_relative_to(tmp_path / "xdg" / "treefold" / "kernels")
+    monkeypatch.delenv("TREEFOLD_CACHE_DIR")
+    cache_folder.cache_clear()
+    assert cache_folder() == folder
 
 
 def test_versions_that_were_not_used_for_long_are_forgotten(cache: Path) -> None:
@@ -262,6 +275,9 @@ def test_versions_that_were_not_used_for_long_are_forgotten(cache: Path) -> None
     own = cache_folder()
     kept = {each.name for each in (cache / "kernels").iterdir()}
     assert own is not None and kept == {own.name, *(f"version{age}" for age in range(5))}
+    os.utime(own, (10**9 - 100, 10**9 - 100))
+    cache_folder.cache_clear()
+    assert cache_folder() == own and own.stat().st_mtime > 10**9  # the time of its last use
 
 
 def test_two_processes_that_save_a_kernel_for_two_types_at_once_do_not_mix_them_up(cache: Path, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import copy
 import itertools
 import pickle
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -16,7 +16,6 @@ from treefold import (
     Embedding,
     Forest,
     LeafLSTM,
-    LeafRNN,
     Numeric,
     OneHot,
     PerLabel,
@@ -26,13 +25,14 @@ from treefold import (
     TreeRNN,
 )
 from treefold.nn.aggregators import AGGREGATORS
+from treefold.nn.cells import CELLS as CELL_KINDS
 from treefold.nn.cells import Cell
 from treefold.nn.compress import compress
 
 STATE, ARITY, RANK = 3, 4, 2
 LEAVES, OPERATORS = ["a", "b", "c", "d", "e"], ["f", "g"]
 forests = st.lists(trees(leaves=LEAVES, operators=OPERATORS, arity=ARITY), min_size=1, max_size=5)
-CELLS = list(itertools.product(["rnn", "lstm"], ["operators", "labels", "none"], AGGREGATORS, [False, True]))
+CELLS = list(itertools.product(CELL_KINDS, ["operators", "labels", "none"], AGGREGATORS, [False, True]))
 # Absent first, middle and last children, an operator without any, repeated subtrees, a tree of one node.
 EVERYTHING = [
     "(f _ (g a _ (f b)) (g) _)",
@@ -47,9 +47,10 @@ TOLERANCE = {torch.float64: (1e-10, 1e-10), torch.float32: (1e-5, 1e-4)}
 def make_cell(
     kind: str, aggregator: str, *, shared: bool = False, label_size: int | None = None, arity: int = ARITY
 ) -> Cell:
-    make = TreeRNN if kind == "rnn" else TreeLSTM
+    make: Any = CELL_KINDS[kind][0]
     rank = RANK if AGGREGATORS[aggregator].has_rank else None
-    return make(aggregator, state_size=STATE, arity=arity, rank=rank, label_size=label_size, shared=shared)
+    cell: Cell = make(aggregator, state_size=STATE, arity=arity, rank=rank, label_size=label_size, shared=shared)
+    return cell
 
 
 def make_encoder(kind: str, sees: str, aggregator: str, shared: bool) -> TreeEncoder:
@@ -60,7 +61,8 @@ def make_encoder(kind: str, sees: str, aggregator: str, shared: bool) -> TreeEnc
         cell = make_cell(kind, aggregator, shared=shared, label_size=6)
         encoder = TreeEncoder(cell, Embedding([*LEAVES, *OPERATORS], 6))
     else:
-        leaf = LeafRNN(label_size=5, state_size=STATE) if kind == "rnn" else LeafLSTM(label_size=5, state_size=STATE)
+        make_leaf: Any = CELL_KINDS[kind][1]
+        leaf = make_leaf(label_size=5, state_size=STATE)
         arities = dict(zip(OPERATORS, [ARITY, ARITY + 1], strict=True))  # each operator its own
         cells = {name: make_cell(kind, aggregator, shared=shared, arity=arity) for name, arity in arities.items()}
         encoder = TreeEncoder(PerLabel(cells, leaf=leaf), OneHot(LEAVES))

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -12,33 +12,34 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from treefold import LeafLSTM, LeafRNN, PerLabel, TreeLSTM, TreeRNN
+from treefold import PerLabel, TreeRNN
 from treefold.errors import ConfigurationError
 from treefold.kernels.layout import FlatLayout, collect, in_rows, multiset_tables, records
 from treefold.kernels.records import SLOT
 from treefold.nn.aggregators import AGGREGATORS
+from treefold.nn.cells import CELLS as CELL_KINDS
 from treefold.nn.cells import Cell
 from treefold.nn.cells.base import layout_of
 from treefold.nn.flat import FlatParameters
 
-FORMS = list(itertools.product(["rnn", "lstm"], AGGREGATORS, [False, True]))
+FORMS = list(itertools.product(CELL_KINDS, AGGREGATORS, [False, True]))
 
 
 def listops_like(kind: str, aggregator: str, *, shared: bool) -> PerLabel:
     rank = 2 if AGGREGATORS[aggregator].has_rank else None
-    make = TreeRNN if kind == "rnn" else TreeLSTM
+    make, make_leaf = (cast(Any, each) for each in CELL_KINDS[kind])
     cells = {
         name: make(aggregator, state_size=3, arity=arity, rank=rank, shared=shared)
         for name, arity in (("f", 3), ("g", 2))
     }
-    leaf: Cell = (LeafRNN if kind == "rnn" else LeafLSTM)(label_size=2, state_size=3)
-    return PerLabel(cells, leaf=leaf)
+    return PerLabel(cells, leaf=make_leaf(label_size=2, state_size=3))
 
 
 def with_label(kind: str, aggregator: str, *, shared: bool) -> Cell:
     rank = 2 if AGGREGATORS[aggregator].has_rank else None
-    make = TreeRNN if kind == "rnn" else TreeLSTM
-    return make(aggregator, state_size=3, arity=4, rank=rank, shared=shared, label_size=5)
+    make: Any = CELL_KINDS[kind][0]
+    cell: Cell = make(aggregator, state_size=3, arity=4, rank=rank, shared=shared, label_size=5)
+    return cell
 
 
 @pytest.mark.parametrize(("kind", "aggregator", "shared"), FORMS)
@@ -66,8 +67,8 @@ def test_flat_parameters_are_what_would_be_packed(kind: str, aggregator: str, sh
     packed = layout.pack([parameter.detach() for parameter in layout.parameters])
     flat = FlatParameters(cell, [layout])
     place = flat.place_of(layout)
-    if aggregator == "tensor-train" and not shared and kind == "lstm":
-        assert layout.is_split and place is None  # the forget gates' weights are in two places
+    if aggregator == "tensor-train" and not shared and kind != "rnn":
+        assert layout.is_split and place is None  # the weights of the children's gates are in two places
         return
     assert not layout.is_split and place is not None
     assert np.array_equal(flat.values.detach().numpy()[place], packed)

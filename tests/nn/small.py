@@ -1,7 +1,7 @@
 """Small classifiers of trees and of pairs, with trees to learn from."""
 
 import random
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -10,7 +10,6 @@ from treefold import (
     Classifier,
     Forest,
     LeafLSTM,
-    LeafRNN,
     OneHot,
     PairClassifier,
     PerLabel,
@@ -18,10 +17,9 @@ from treefold import (
     TreeEncoder,
     TreeLSTM,
     TreeModel,
-    TreeRNN,
 )
 from treefold.nn.aggregators import AGGREGATORS
-from treefold.nn.cells import Cell
+from treefold.nn.cells import CELLS, Cell
 from treefold.nn.labels import LabelEncoder
 from treefold.trees.batch import Ints
 
@@ -63,7 +61,7 @@ def listops_model(
     torch.manual_seed(0)
     labels = Thermometer(DIGITS) if labels is None else labels
     rank = 2 if AGGREGATORS[aggregator].has_rank else None
-    make, leaf = (TreeLSTM, LeafLSTM) if kind == "lstm" else (TreeRNN, LeafRNN)
+    make, leaf = (cast(Any, each) for each in CELLS[kind])
     cells: dict[str, Cell] = {
         name: make(aggregator, state_size=4, arity=arity, rank=rank, shared=shared) for name, arity in ARITIES.items()
     }

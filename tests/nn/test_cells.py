@@ -3,6 +3,7 @@ import torch
 
 from treefold import LeafLSTM, LeafRNN, PerLabel, Sum, TreeLSTM, TreeRNN, Tucker
 from treefold.errors import ConfigurationError
+from treefold.nn.cells import TreeGRU
 
 
 def test_a_forget_gate_sees_its_own_child_and_no_other() -> None:
@@ -110,3 +111,18 @@ def test_per_label_refuses_cells_that_do_not_fit_together() -> None:
         PerLabel({"f": TreeRNN("sum", state_size=3, arity=1)}, leaf=TreeRNN("sum", state_size=3, arity=1))
     with pytest.raises(ConfigurationError, match="LeafLSTM expects label_size to be an integer >= 1, got 0"):
         LeafLSTM(label_size=0, state_size=3)
+
+
+def test_a_tree_gru_with_a_closed_update_gate_is_the_sum_of_its_gated_children() -> None:
+    torch.manual_seed(0)
+    cell = TreeGRU("sum", state_size=3, arity=2)
+    assert isinstance(cell.update_gate, Sum)
+    with torch.no_grad():
+        cell.update_gate.slot_weights.zero_()
+        cell.update_gate.bias.fill_(-100)
+        cell.child_gates.slot_biases.fill_(100)  # open
+    children = torch.randn(4, 2, 3)
+    torch.testing.assert_close(cell(None, children), children.sum(1), atol=1e-5, rtol=1e-5)
+    with torch.no_grad():
+        cell.child_gates.slot_biases.fill_(-100)
+    torch.testing.assert_close(cell(None, children), torch.zeros(4, 3), atol=1e-5, rtol=0)

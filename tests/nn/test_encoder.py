@@ -2,6 +2,7 @@ import copy
 import itertools
 import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +15,6 @@ from tests.strategies import trees
 from treefold import (
     Embedding,
     Forest,
-    LeafLSTM,
     LeafRNN,
     Numeric,
     OneHot,
@@ -27,6 +27,7 @@ from treefold import (
 )
 from treefold.errors import ConfigurationError, ShapeError, TreeError, VocabularyError
 from treefold.nn.aggregators import AGGREGATORS
+from treefold.nn.cells import CELLS as CELL_KINDS
 from treefold.nn.cells import Cell
 from treefold.nn.encoder import Backend, Direction
 from treefold.nn.flat import FlatParameters
@@ -35,7 +36,7 @@ from treefold.nn.labels import LabelEncoder
 STATE, ARITY, RANK = 3, 4, 2
 LEAVES, OPERATORS = ["a", "b", "c", "d", "e"], ["f", "g"]
 forests = st.lists(trees(leaves=LEAVES, operators=OPERATORS, arity=ARITY), min_size=1, max_size=5)
-CELLS = list(itertools.product(["rnn", "lstm"], [False, True], AGGREGATORS, [False, True]))
+CELLS = list(itertools.product(CELL_KINDS, [False, True], AGGREGATORS, [False, True]))
 
 
 def rank_of(aggregator: str) -> int | None:
@@ -44,9 +45,10 @@ def rank_of(aggregator: str) -> int | None:
 
 def make_encoder(kind: str, per_label: bool, aggregator: str, shared: bool, direction: Direction) -> TreeEncoder:
     torch.manual_seed(0)
-    make = TreeRNN if kind == "rnn" else TreeLSTM
+    make: Any = CELL_KINDS[kind][0]
+    make_leaf: Any = CELL_KINDS[kind][1]
 
-    def cell(label_size: int | None) -> Cell:
+    def cell(label_size: int | None) -> Any:
         return make(
             aggregator,
             state_size=STATE,
@@ -58,7 +60,7 @@ def make_encoder(kind: str, per_label: bool, aggregator: str, shared: bool, dire
 
     if not per_label:
         return TreeEncoder(cell(7), OneHot([*LEAVES, *OPERATORS]), direction=direction).double()
-    leaf = LeafRNN(label_size=5, state_size=STATE) if kind == "rnn" else LeafLSTM(label_size=5, state_size=STATE)
+    leaf = make_leaf(label_size=5, state_size=STATE)
     whole = PerLabel({name: cell(None) for name in OPERATORS}, leaf=leaf if direction == "up" else cell(5))
     return TreeEncoder(whole, OneHot(LEAVES), direction=direction).double()
 

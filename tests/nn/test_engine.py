@@ -29,6 +29,7 @@ from treefold import (
 from treefold.errors import ConfigurationError, TreeError, TreeIndexError, VocabularyError
 from treefold.kernels.threads import threads
 from treefold.nn.aggregators import AGGREGATORS, Full, Sum, Tucker
+from treefold.nn.cells import CELLS as CELL_KINDS
 from treefold.nn.cells import Cell
 from treefold.nn.engine import FusedEngine, StepResult, TorchEngine, engine_for
 from treefold.nn.flat import FlatParameters
@@ -93,12 +94,12 @@ def is_left_to_torch(model: TreeModel, forest: Forest, trees: Ints, classes: Int
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("aggregator", AGGREGATORS)
-@pytest.mark.parametrize("kind", ["lstm", "rnn"])
+@pytest.mark.parametrize("kind", CELL_KINDS)
 def test_loss_right_answers_and_gradients_are_those_of_autograd(
     kind: str, aggregator: str, shared: bool, count: int
 ) -> None:
     # The forget gates' weights of a train are in two places of the layout, which one tensor cannot be.
-    is_split = aggregator == "tensor-train" and not shared and kind == "lstm"
+    is_split = aggregator == "tensor-train" and not shared and kind != "rnn"
     with threads(count):
         model = listops_model(aggregator, shared=shared, kind=kind)
         assert_same_step(model, LISTOPS, CHOSEN, CLASSES, fused=not is_split)
@@ -266,6 +267,14 @@ def test_half_precision_is_left_to_torch() -> None:
     found = step(model, LISTOPS, CHOSEN, CLASSES)
     assert found.right is None and np.isfinite(found.loss)
     assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_a_head_of_another_type_is_left_to_torch_which_refuses_it() -> None:
+    model = listops_model()
+    model.head.float()
+    for compute in (step, lambda *arguments: model.answers(*arguments[1:3])):
+        with pytest.raises(RuntimeError, match=r"dtype|scalar type"):
+            compute(model, LISTOPS, CHOSEN, CLASSES)
 
 
 def test_hooks_are_called_and_a_step_with_them_is_left_to_torch() -> None:

@@ -68,7 +68,7 @@ def test_nodes_and_numbers_are_read_off_too() -> None:
     with pytest.raises(ConfigurationError, match=r"Regressor expects hidden\[1\] to be an integer >= 1, got -2"):
         Regressor(in_size=4, hidden=(3, -2))
     with pytest.raises(ConfigurationError, match="expects hidden to be a list of sizes such as"):
-        Classifier(in_size=4, classes=2, hidden=20)  # type: ignore[arg-type]
+        Classifier(in_size=4, classes=2, hidden=20)
 
 
 # Their kernels
@@ -211,8 +211,13 @@ def test_a_head_with_hooks_has_no_kernel() -> None:
         assert head.kernel() is not None
 
 
-def test_heads_of_nodes_and_numbers_have_no_kernel() -> None:
-    assert NodeHead(in_size=2, classes=2).kernel() is None and Regressor(in_size=2).kernel() is None
+def test_a_kernel_answers_for_numbers_as_torch_does_and_the_head_of_nodes_is_left_to_torch() -> None:
+    forest, trees = Forest(["(f a b)", "a", "(f (f a) b)"]), np.arange(3)
+    for head in (Regressor(in_size=4, outputs=2), NodeHead(in_size=4, classes=2)):
+        model = TreeModel(encoder(), head).eval()
+        found = model.predictor()(forest, trees)
+        model.encoder.backend = "torch"
+        torch.testing.assert_close(found, model(forest).detach(), rtol=1e-5, atol=1e-6)
 
 
 def test_a_kernel_is_known_as_long_as_the_layers_are_the_same() -> None:

@@ -141,7 +141,7 @@ def test_a_model_is_forgotten_with_everything_that_was_made_for_it() -> None:
 
 @pytest.mark.parametrize("backend", ["auto", "torch"])
 @pytest.mark.parametrize("task", ["tree", "pair"])
-def test_after_a_training_the_model_stands_alone(task: str, backend: str) -> None:
+def test_after_a_training_each_parameter_has_its_own_storage_again(task: str, backend: str) -> None:
     if task == "tree":
         model, examples = listops_model("tucker"), Examples(LISTOPS, classes_for(150, 10), "tree")
     else:

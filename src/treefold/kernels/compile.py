@@ -79,7 +79,7 @@ def cache_folder() -> Path | None:
     It is in the user's cache (``TREEFOLD_CACHE_DIR``, ``XDG_CACHE_HOME``, …), so that environments with equal versions share it.
     """
     home = os.environ.get("TREEFOLD_CACHE_DIR")
-    if home is None:
+    if not home:
         default = {"darwin": "~/Library/Caches", "win32": os.environ.get("LOCALAPPDATA", "~/AppData/Local")}
         user = os.environ.get("XDG_CACHE_HOME") or default.get(sys.platform, "~/.cache")
         home = f"{user}/treefold"
@@ -90,6 +90,7 @@ def cache_folder() -> Path | None:
         is_new = not folder.is_dir()
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
+        os.utime(folder)  # it is in use
     except (OSError, RuntimeError):  # RuntimeError: the user has no home
         logger.info("%s cannot be written: compiled kernels are not kept", home)
         return None
@@ -266,7 +267,7 @@ def _compile_missing(missing: dict[str, Any], dtype: "np.dtype[Any]") -> None:
 
 
 def _show(line: str) -> None:
-    """Replace the line of progress, if somebody looks at a terminal."""
+    """Replace the line of progress on a terminal."""
     if sys.stderr is not None and sys.stderr.isatty():
         sys.stderr.write(f"\r\x1b[2K{line}")
         sys.stderr.flush()

@@ -194,6 +194,7 @@ class FusedEngine(TorchEngine):
         if (
             model is not None
             and list(encoder.cells) == ["up"]
+            and model.head.reads == "roots"
             and not any(map(has_hooks, (model, encoder, model.head)))
         ):
             head = model.head_kernel()

@@ -33,7 +33,7 @@ class Head(nn.Module, abc.ABC):
         """Return one row of outputs for each tree, pair or node."""
 
     def kernel(self) -> "HeadKernel | None":
-        """Return the compiled kernel of a classifier, for the layers as they are now; None if torch has to compute it."""
+        """Return the compiled kernel of the head as it is now; None if torch has to compute it."""
         return None
 
 
@@ -58,6 +58,17 @@ class _Perceptron(Head):
         outputs: Tensor = self.layers(states)
         return outputs
 
+    def kernel(self) -> "HeadKernel | None":
+        """Return the layers as a kernel, if they are linear ones with ReLU between them and without hooks."""
+        modules = list(self.layers._modules.values())
+        kinds = ([nn.Linear, nn.ReLU] * len(modules))[: len(modules)]
+        if len(modules) % 2 == 0 or [type(module) for module in modules] != kinds:
+            return None
+        if any(map(has_hooks, (self.layers, *modules))):
+            return None
+        linear = [module for module in modules if isinstance(module, nn.Linear)]
+        return _PerceptronKernel(linear) if all(layer.bias is not None for layer in linear) else None
+
 
 @final
 class Classifier(_Perceptron):
@@ -69,17 +80,6 @@ class Classifier(_Perceptron):
 
     def __init__(self, *, in_size: int, classes: int, hidden: Sequence[int] = (20, 20), dropout: float = 0.0) -> None:
         super().__init__(in_size, hidden, dropout, classes=classes)
-
-    def kernel(self) -> "HeadKernel | None":
-        """Return the layers as a kernel, if they are linear ones with ReLU between them and without hooks."""
-        modules = list(self.layers._modules.values())
-        kinds = ([nn.Linear, nn.ReLU] * len(modules))[: len(modules)]
-        if len(modules) % 2 == 0 or [type(module) for module in modules] != kinds:
-            return None
-        if any(map(has_hooks, (self.layers, *modules))):
-            return None
-        linear = [module for module in modules if isinstance(module, nn.Linear)]
-        return _PerceptronKernel(linear) if all(layer.bias is not None for layer in linear) else None
 
 
 @final

@@ -24,7 +24,12 @@ def test_balanced_outputs_have_mean_zero_and_variance_one_exactly(
     torch.manual_seed(0)
     rank = 3 if AGGREGATORS[name].has_rank else None
     aggregator = AGGREGATORS[name](
-        state_size=4, out_size=5, arity=arity, rank=rank, label_size=label_size, shared=shared
+        state_size=4,
+        out_size=5 if AGGREGATORS[name].mixes else 4,
+        arity=arity,
+        rank=rank,
+        label_size=label_size,
+        shared=shared,
     ).double()
     aggregator.reset_parameters()  # in double precision
     mean, moment = moments(aggregator)

@@ -38,6 +38,8 @@ class Aggregator(nn.Module, abc.ABC):
     """Whether the shared form takes any number of children."""
     has_rank: ClassVar[bool] = True
     """Whether the form has a rank."""
+    mixes: ClassVar[bool] = True
+    """Whether the form mixes coordinates; one that does not expects ``out_size`` = ``state_size``."""
     equation: ClassVar[str]
     """The map in one line, for `describe`."""
 
