@@ -68,7 +68,7 @@ def test_nodes_and_numbers_are_read_off_too() -> None:
     with pytest.raises(ConfigurationError, match=r"Regressor expects hidden\[1\] to be an integer >= 1, got -2"):
         Regressor(in_size=4, hidden=(3, -2))
     with pytest.raises(ConfigurationError, match="expects hidden to be a list of sizes such as"):
-        Classifier(in_size=4, classes=2, hidden=20)
+        Classifier(in_size=4, classes=2, hidden=20)  # type: ignore[arg-type]
 
 
 # Their kernels

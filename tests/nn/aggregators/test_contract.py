@@ -222,6 +222,8 @@ def test_kaiming_draws_each_factor_with_variance_two_over_the_terms_it_sums(name
         "tucker": {"slot_factors": 30, "core.tensor": 26 * 26, "output": 25},
         "canonical": {"slot_factors": 31, "output": 25},
         "tensor-train": {"start": 31, "cores": 31 * 25, "output": 25},
+        "hadamard": {"coefficients": 4},
+        "hadamard-product": {"factors": 1},
     }[name]
     for parameter, fan in expected.items():
         std = float(aggregator.get_parameter(parameter).detach().std())
@@ -329,3 +331,17 @@ def test_the_tucker_core_keeps_nothing_of_the_size_of_the_outer_product(arity: i
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
         aggregator(children)
     assert max(kept) < max(nodes * (rank + 1) ** arity / 2, aggregator.core.tensor.numel() + 1)
+
+
+@pytest.mark.parametrize("name", [name for name, form in AGGREGATORS.items() if not form.mixes])
+def test_forms_that_mix_no_coordinates_expect_as_many_outputs_as_inputs(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"expects out_size = state_size, got 5 and 4: it does not mix"):
+        AGGREGATORS[name](state_size=4, out_size=5, arity=2)
+    for shared in (False, True):
+        tensor = make(name, shared=shared).to_dense().detach()
+        used = [
+            index
+            for index in itertools.product(range(STATE + 1), repeat=ARITY + 1)
+            if index[-1] < STATE and tensor[index]
+        ]
+        assert used and all(entry in (index[-1], STATE) for index in used for entry in index)

@@ -177,7 +177,8 @@ def test_tied_forms_are_fitted_to_a_tensor_that_they_can_hold(form: type, label:
 @pytest.mark.parametrize("name", AGGREGATORS)
 def test_from_dense_keeps_precision_sizes_and_gradients(name: str) -> None:
     for dtype in (torch.float32, torch.float64):
-        tensor = random_tensor(2, 3, 4).to(dtype)
+        out_size = 4 if AGGREGATORS[name].mixes else 3
+        tensor = random_tensor(2, 3, out_size).to(dtype)
         result = AGGREGATORS[name].from_dense(tensor, 2 if AGGREGATORS[name].has_rank else None)
         assert result.to_dense().dtype == dtype and result.to_dense().shape == tensor.shape
         assert all(parameter.requires_grad and parameter.grad is None for parameter in result.parameters())
@@ -217,3 +218,24 @@ def test_a_rank_above_all_sizes_is_refused_for_tucker() -> None:
     ):
         Tucker(state_size=4, arity=2, rank=5)
     assert Tucker(state_size=4, arity=2, rank=5, label_size=6).rank == 5
+
+
+@pytest.mark.parametrize("label", [None, 2])
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("name", ["hadamard", "hadamard-product"])
+def test_element_wise_forms_are_found_in_their_own_tensor_and_drop_what_mixes_coordinates(
+    name: str, shared: bool, label: int | None
+) -> None:
+    torch.manual_seed(0)
+    original = AGGREGATORS[name](state_size=4, arity=3, label_size=label, shared=shared).double()
+    for parameter in original.parameters():
+        torch.nn.init.normal_(parameter)
+    tensor = original.to_dense().detach()
+    result = AGGREGATORS[name].from_dense(tensor, label_size=label, shared=shared)
+    torch.testing.assert_close(result.to_dense(), tensor, rtol=1e-4, atol=1e-4)
+    mixed = tensor.clone()
+    mixed[(0, 1) if label is None else (-1, 0, 1)] += (
+        1  # entries of two different coordinates of the first two children
+    )
+    again = AGGREGATORS[name].from_dense(mixed, label_size=label, shared=shared)
+    torch.testing.assert_close(again.to_dense(), tensor, rtol=1e-4, atol=1e-4)

@@ -3,6 +3,7 @@
 from treefold.nn.aggregators.base import Aggregator, Description, Initialisation
 from treefold.nn.aggregators.canonical import Canonical
 from treefold.nn.aggregators.full import Full
+from treefold.nn.aggregators.hadamard import Hadamard, HadamardProduct
 from treefold.nn.aggregators.sum import Sum
 from treefold.nn.aggregators.tensor_train import TensorTrain
 from treefold.nn.aggregators.tucker import Tucker
@@ -13,6 +14,8 @@ AGGREGATORS: dict[str, type[Aggregator]] = {
     "tucker": Tucker,
     "canonical": Canonical,
     "tensor-train": TensorTrain,
+    "hadamard": Hadamard,
+    "hadamard-product": HadamardProduct,
 }
 
 __all__ = [
@@ -21,6 +24,8 @@ __all__ = [
     "Canonical",
     "Description",
     "Full",
+    "Hadamard",
+    "HadamardProduct",
     "Initialisation",
     "Sum",
     "TensorTrain",
