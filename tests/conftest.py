@@ -25,6 +25,8 @@ SLOW = (
     "kernels",
     "sweeps",
     "training",
+    "test_extending.py",
+    "test_old_files.py",
     "test_readme.py",
     "test_reproduction.py",
 )

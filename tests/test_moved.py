@@ -52,6 +52,29 @@ assert "torch" not in __import__("sys").modules
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.filterwarnings("ignore:treefold.models has moved:DeprecationWarning")
+@pytest.mark.parametrize(
+    ("name", "new"),
+    [
+        ("Classifier", "treefold.nn.heads"),
+        ("PairClassifier", "treefold.nn.heads"),
+        ("Regressor", "treefold.nn.heads"),
+        ("TreeModel", "treefold.nn.model"),
+        ("compress", "treefold.nn.compress"),
+    ],
+)
+def test_the_names_of_the_old_models_are_found_in_the_room_that_replaced_them(name: str, new: str) -> None:
+    models = importlib.import_module("treefold.models")
+    assert getattr(models, name) is getattr(importlib.import_module(new), name)
+
+
+@pytest.mark.filterwarnings("ignore:treefold.models has moved:DeprecationWarning")
+def test_the_head_of_nodes_has_its_old_name_with_a_warning() -> None:
+    models = importlib.import_module("treefold.models")
+    with pytest.warns(DeprecationWarning, match="the head NodeClassifier is now called NodeHead"):
+        assert models.NodeClassifier is importlib.import_module("treefold.nn.heads").NodeHead
+
+
 def test_a_module_that_never_was_is_missing_as_ever() -> None:
     with pytest.raises(ModuleNotFoundError, match=r"No module named 'treefold\.tres'"):
         importlib.import_module("treefold.tres")

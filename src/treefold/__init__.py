@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from treefold.trees.tree import Tree
     from treefold.trees.vocabulary import Vocabulary
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 _moved.install()
 

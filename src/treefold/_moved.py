@@ -78,5 +78,5 @@ class _Redirect:
 def install() -> None:
     """Make the old names importable; does nothing the second time."""
     if not any(isinstance(finder, _Redirect) for finder in sys.meta_path):
-        # First, because a moved package has the new package's path, where the old submodule would be loaded a second time.
+        # First, because a moved package has the new package's path, from which the old submodule would be loaded a second time.
         sys.meta_path.insert(0, _Redirect())

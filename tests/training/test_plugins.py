@@ -193,8 +193,8 @@ def test_an_unknown_part_names_the_nearest_and_the_remedy() -> None:
     with pytest.raises(ConfigurationError) as caught:
         RunSettings.of({"model": {"aggregator": "mine"}}, "run/config.toml")
     assert str(caught.value) == (
-        "run/config.toml: model.aggregator: unknown aggregator 'mine', expected 'sum', 'full', 'tucker', 'canonical', "
-        "'tensor-train'; if it is your own, pass --plugin FILE (or import it before load)."
+        f"run/config.toml: model.aggregator: unknown aggregator 'mine', expected {', '.join(map(repr, AGGREGATORS))}; "
+        f"if it is your own, pass --plugin FILE (or import it before load)."
     )
     with pytest.raises(ConfigurationError, match=r"cell: unknown cell 'lsmt' \(nearest known: 'lstm'\)"):
         ModelSettings.of({"cell": "lsmt"})

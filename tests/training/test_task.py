@@ -1,12 +1,17 @@
 """Tasks, and the scores that they report."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from sklearn import metrics  # type: ignore[import-untyped]
 
 from treefold import Forest
+from treefold.data.dataset import Dataset
 from treefold.errors import ConfigurationError
+from treefold.training import Examples, train
+from treefold.training.settings import RunSettings
 from treefold.training.task import TASKS, confusion_matrix, macro_f1, r_squared, task_of
 
 
@@ -49,6 +54,17 @@ def test_sizes_are_those_of_all_trees_of_an_example(name: str) -> None:
         trees = task.trees_of(np.array([number]))
         assert task.sizes(forest, np.array([number])).tolist() == [sum(forest[int(tree)].size for tree in trees)]
     assert sorted(task.trees_of(np.arange(count)).tolist()) == list(range(len(forest)))
+
+
+def test_node_targets_of_a_saved_data_set_can_be_learnt(tmp_path: Path) -> None:
+    forest = Forest(["(f a b)", "(f b a)"])
+    nodes = np.array([0, 1, 1, 1, 0, 0])
+    data = Dataset(forest, np.array([0, 1]), ("x", "y"), {"train": np.arange(2)}, node_targets=nodes)
+    data.save(tmp_path / "data")
+    opened = Dataset.open(tmp_path / "data")
+    examples = Examples.of(opened, "node")
+    assert examples.target(np.array([1])).tolist() == [1, 0, 0] and examples.target(np.array([1])).dtype == torch.int64
+    train(opened, tmp_path / "run", RunSettings.of({"task": "node", "training": {"epochs": 1}}))
 
 
 def test_a_subtree_of_a_pair_is_compared_with_the_other_tree() -> None:

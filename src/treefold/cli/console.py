@@ -55,7 +55,7 @@ Plugins = Annotated[
     list[str] | None,
     typer.Option(
         "--plugin",
-        help="A Python file or module with your own aggregators, cells or tasks; may be repeated.",
+        help="A Python file or module with your own aggregators, cells, tasks or readers; may be repeated.",
         callback=_load_plugins,
         is_eager=True,
     ),

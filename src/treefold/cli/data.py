@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from treefold.cli.console import Skipped, fitted, out, progress, say
+from treefold.cli.console import Plugins, Skipped, fitted, out, progress, say
 from treefold.data.readers import READERS
 from treefold.errors import ConfigurationError, FileError
 
@@ -172,6 +172,7 @@ def convert_command(
     seed: Seed = 0,
     skip_bad: SkipBad = False,
     force: Force = False,
+    plugins: Plugins = None,
 ) -> None:
     """Convert your own files to a data set.
 

@@ -1,4 +1,4 @@
-"""Saved estimators: ``estimator.json`` beside the files of the model says what the estimator has besides its model."""
+"""Saved estimators: the files of the model, and ``estimator.json`` with the estimator's arguments and fitted attributes."""
 
 import json
 import os
@@ -77,7 +77,7 @@ def _fits(cls: type[TreeEstimator], saved: SavedModel, facts: dict[str, Any]) ->
 
 
 def _of_run(saved: SavedModel) -> dict[str, Any]:
-    """Return what the file of an estimator would say of a run."""
+    """Return the facts about a run that ``estimator.json`` would have."""
     settings = saved.settings
     name = next((name for name, cls in ESTIMATORS.items() if cls.task == settings.task), None)
     if name is None:

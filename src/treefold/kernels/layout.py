@@ -449,7 +449,8 @@ class GatePlaces:
             if shared:
                 layout.add(module, name, start(same[0]), strides)
             else:
-                apart = start(same[1]) - start(same[0]) if len(same) > 1 else 1
+                # One slot needs no distance, but checkpoints have a checksum of all sizes and strides.
+                apart = start(same[1]) - start(same[0]) if len(same) > 1 else (layout.state_size + 1) * slot_width
                 sizes = (len(same), *parameter.shape[1:])
                 layout.entries.append(Entry(module, name, start(same[0]), sizes, (apart, *strides), first))
             first += len(same)

@@ -1,6 +1,6 @@
 """Training: from settings and a data set to a model, with checkpoints from which an interrupted run resumes bit for bit.
 
-- settings: what can be chosen, read from TOML; plugins: parts of the user's own, called by name in settings
+- settings: all choices, read from TOML; plugins: the user's own parts, called by name in settings
 - task: what is learnt (trees, pairs, nodes, numbers); examples: trees with targets
 - build: the model that settings and data ask for
 - trainer: the training loop; distributed: several processes that share it

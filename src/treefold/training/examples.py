@@ -68,7 +68,8 @@ class Examples:
     def target(self, numbers: Ints) -> Tensor:
         """Return the targets of some examples, one for each row of outputs."""
         rows = self.forest.node_rows(numbers) if self.task.per_node else numbers
-        return torch.from_numpy(np.ascontiguousarray(self.targets[rows]))
+        chosen = np.ascontiguousarray(self.targets[rows])
+        return torch.from_numpy(chosen.astype(np.int64) if chosen.dtype.kind in "iu" else chosen)  # files have int32
 
     def plain_classes(self, numbers: Ints) -> Ints | None:
         """Return the classes of trees or pairs whose loss is the plain mean of cross-entropies, else None."""
