@@ -198,14 +198,14 @@ class _ReferenceModel(models.PrimitiveModel):
 class _ReferenceFields(AttributeTemplate):
     key = Reference
 
-    def generic_resolve(self, reference: Reference, field: str) -> Any:
-        if field not in reference.target.fields:
+    def generic_resolve(self, value: Any, attr: str) -> Any:
+        if attr not in value.target.fields:
             return None
-        kind = reference.target[reference.target.fields.index(field)]
+        kind = value.target[value.target.fields.index(attr)]
         return Reference(kind) if isinstance(kind, types.BaseNamedTuple) else kind
 
 
-@lower_getattr_generic(Reference)  # type: ignore[untyped-decorator]
+@lower_getattr_generic(Reference)  # type: ignore[no-untyped-call, untyped-decorator]
 def _load_field(context: Any, builder: Any, reference: Reference, pointer: Any, field: str) -> Any:
     index = reference.target.fields.index(field)
     place, kind = cgutils.gep_inbounds(builder, pointer, 0, index), reference.target[index]  # type: ignore[no-untyped-call]
