@@ -198,7 +198,7 @@ class _ReferenceModel(models.PrimitiveModel):
 class _ReferenceFields(AttributeTemplate):
     key = Reference
 
-    def generic_resolve(self, value: Any, attr: str) -> Any:
+    def generic_resolve(self, value: Any, attr: str) -> Any:  # type: ignore[override]
         if attr not in value.target.fields:
             return None
         kind = value.target[value.target.fields.index(attr)]

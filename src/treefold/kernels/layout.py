@@ -139,6 +139,7 @@ class FlatLayout:
         self.size = 0
         self.entries: list[Entry] = []
         self.ones: list[tuple[int, int]] = []
+        self._packed: tuple[object, Vector] | None = None
 
     def take(self, size: int) -> int:
         """Reserve so many numbers; return where they start."""
@@ -168,6 +169,10 @@ class FlatLayout:
         return all(each.shape == entry.sizes for each, entry in zip(self.parameters, self.entries, strict=True))
 
     @functools.cached_property
+    def _sizes(self) -> Ints:
+        return np.array([each.numel() for each in self.parameters])
+
+    @functools.cached_property
     def is_split(self) -> bool:
         """Whether a parameter is in several places."""
         return any(entry.first for entry in self.entries)
@@ -178,6 +183,18 @@ class FlatLayout:
         for start, count in self.ones:
             flat[start : start + count] = 1
         return flat
+
+    def values(self) -> Vector:
+        """Return the parameters in one flat array, which must not be changed: the last one if no parameter has changed since.
+
+        A checksum says so, because some changes pass by torch's version counters.
+        """
+        whole = [each if each.is_contiguous() else each.detach().contiguous() for each in self.parameters]
+        sizes = self._sizes * (whole[0].element_size() // 4)
+        stamp = whole[0].dtype, checksum(np.array([each.data_ptr() for each in whole]), sizes)
+        if self._packed is None or self._packed[0] != stamp:
+            self._packed = stamp, self.pack(whole)
+        return self._packed[1]
 
     def pack(self, parameters: Sequence[Tensor]) -> Vector:
         """Copy the parameters into one flat array."""
@@ -527,6 +544,28 @@ def _pointer(context: Any, address: Any, like: Any) -> Any:
         return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
 
     return CPointer(like.dtype)(address, like), generate  # type: ignore[no-untyped-call]
+
+
+@entry_point
+def checksum(addresses: Ints, sizes: Ints) -> int:
+    """Return a checksum of numbers at several places of memory; the sizes count words of 32 bits."""
+    a, b, c, d = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(5)
+    factor = np.uint64(0x9E3779B97F4A7C15)
+    for index in range(len(addresses)):
+        count = sizes[index]
+        words = carray(_pointer(addresses[index], np.empty(0, np.uint32)), count)
+        for k in range(0, count - 3, 4):  # four chains of products, which do not wait for each other
+            a = (a ^ np.uint64(words[k])) * factor
+            b = (b ^ np.uint64(words[k + 1])) * factor
+            c = (c ^ np.uint64(words[k + 2])) * factor
+            d = (d ^ np.uint64(words[k + 3])) * factor
+        for k in range(count - count % 4, count):
+            a = (a ^ np.uint64(words[k])) * factor
+        a = (a ^ (a >> np.uint64(29))) * factor
+        b = (b ^ (b >> np.uint64(31))) * factor
+    for other in (b, c, d):
+        a = (a ^ other ^ (other >> np.uint64(32))) * factor
+    return int(a >> np.uint64(1))
 
 
 @entry_point

@@ -22,6 +22,7 @@ from treefold.trees.vocabulary import Vocabulary
 Direction = Literal["up", "down", "both"]
 Backend = Literal["auto", "torch", "fused"]
 _ANY_NUMBER = np.iinfo(np.int64).max
+_SHORT = 256  # rows of a table that is taken whole, for any number of nodes
 
 
 @final
@@ -99,13 +100,7 @@ class TreeEncoder(nn.Module):
 
     def forward(self, batch: Batch | Forest) -> Encoding:
         """Encode a batch of trees, or all trees of a forest."""
-        if isinstance(batch, Forest):
-            batch = batch.batch()
-        if not isinstance(batch, Batch):
-            raise TreeError(
-                f"TreeEncoder expects a batch, got {type(batch).__name__}; write encoder(Forest(trees).batch())."
-            )
-        return engine_for(self).encode(batch)
+        return engine_for(self).encode(as_batch(batch))
 
     def cell(self, name: str) -> Cell:
         """Return the cell of a direction, "up" or "down"."""
@@ -128,8 +123,8 @@ class TreeEncoder(nn.Module):
         return operators, codes
 
     def alphabet(self, vocabulary: Vocabulary, nodes: int) -> Alphabet | None:
-        """Return the meaning of labels, if they are rows of a table that is not longer than the number of nodes."""
-        if not isinstance(self.labels, (OneHot, Thermometer, Embedding)) or len(self.labels.table) > nodes:
+        """Return the meaning of labels, if they are rows of a table that is not much longer than the number of nodes."""
+        if not isinstance(self.labels, (OneHot, Thermometer, Embedding)) or len(self.labels.table) > max(nodes, _SHORT):
             return None
         return Alphabet(self._codes_of(vocabulary), len(self.operators), self._allowed["up"], self.labels.table)
 
@@ -207,6 +202,17 @@ class TreeEncoder(nn.Module):
             )
         problem = self.vocabulary.unknown(label)
         raise type(problem)(f"tree {tree} of the batch: {problem}")
+
+
+def as_batch(batch: Batch | Forest) -> Batch:
+    """Return a batch, or that of all trees of a forest."""
+    if isinstance(batch, Forest):
+        return batch.batch()
+    if not isinstance(batch, Batch):
+        raise TreeError(
+            f"TreeEncoder expects a batch, got {type(batch).__name__}; write encoder(Forest(trees).batch())."
+        )
+    return batch
 
 
 def _arities(cell: Cell) -> Ints:

@@ -110,6 +110,13 @@ class TorchEngine:
                 passes = [*passes, Memories(blocks, schedule.places)]
         return Encoding(passes, encoder.state_size, batch)
 
+    def answer(self, batch: Batch) -> Tensor:
+        """Return the model's outputs for a batch, differentiable."""
+        assert self.model is not None
+        encoding, head = self.encoder(batch), self.model.head
+        outputs: Tensor = head(encoding.nodes if head.reads == "nodes" else encoding.roots)
+        return outputs
+
     def outputs(self, forest: Forest, trees: Ints) -> Tensor:
         """Return the model's outputs for some trees of a forest, without gradients."""
         assert self.model is not None
@@ -212,6 +219,17 @@ class FusedEngine(TorchEngine):
         memories, units = _fold(self, batch, operators, rows, vectors, share=share)
         return self._finish(batch, [Memories([memories], units)])
 
+    def answer(self, batch: Batch) -> Tensor:
+        """Return the model's outputs for a batch, differentiable; the head's kernel computes them if no gradient is asked for."""
+        head = self._head
+        if head is None or torch.is_grad_enabled() or not self._is_worth_it(len(batch), batch.node_count):
+            return super().answer(batch)
+        if len(batch) % head.trees or not head.is_worth_it(len(batch)):
+            return super().answer(batch)
+        operators, rows, vectors, share = self.encoder.label_rows(batch, first_parameter(self.encoder.cells))
+        memories, units = _fold(self, batch, operators, rows, vectors, share=share)
+        return torch.from_numpy(head.scores(self._values(head.layout), memories.numpy(), units[batch.roots]))
+
     def prepare(self) -> "FusedEngine":
         """Copy the weights together once, for many calls of `outputs`, as long as the weights do not change."""
         if self._head is not None:
@@ -306,7 +324,7 @@ class FusedEngine(TorchEngine):
         place = None if flat is None else flat.place_of(layout)
         if flat is not None and place is not None:
             return flat.values.detach().numpy()[place]
-        return layout.pack([parameter.detach() for parameter in layout.parameters])
+        return layout.values()
 
     def _tables(self, dtype: Any, *, training: bool) -> Any:
         more = [] if self._head is None else [*self._head.functions[0], *(self._head.functions[1] if training else [])]

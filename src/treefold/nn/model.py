@@ -1,15 +1,15 @@
 """The model: an encoder with a head."""
 
 from collections.abc import Callable
-from typing import final
+from typing import Any, final
 
 from torch import Tensor, nn
 
 from treefold.errors import ConfigurationError, require_choice
 from treefold.kernels.layout import FlatLayout
-from treefold.nn.encoder import TreeEncoder
+from treefold.nn.encoder import TreeEncoder, as_batch
 from treefold.nn.engine import FusedEngine, TorchEngine, engine_for
-from treefold.nn.heads import Head, HeadKernel
+from treefold.nn.heads import Head, HeadKernel, has_hooks
 from treefold.trees.batch import Batch, Ints
 from treefold.trees.forest import Forest
 
@@ -42,13 +42,15 @@ class TreeModel(nn.Module):
         self.encoder = encoder
         self.head = head
         self.readout = readout
-        self._head_kernel: HeadKernel | None = None
+        self._head_kernel: tuple[list[nn.Module], HeadKernel | None] | None = None
 
     def forward(self, batch: Batch | Forest) -> Tensor:
         """Return the head's outputs for a batch, or for all trees of a forest."""
-        encoding = self.encoder(batch)
-        outputs: Tensor = self.head(encoding.nodes if self.head.reads == "nodes" else encoding.roots)
-        return outputs
+        return self.engine().answer(as_batch(batch))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the kernel, which is made again."""
+        return {**self.__dict__, "_head_kernel": None}
 
     def predictor(self) -> Callable[[Forest, Ints], Tensor]:
         """Return a function from a forest and the numbers of some trees to the head's outputs, without gradients.
@@ -76,12 +78,12 @@ class TreeModel(nn.Module):
 
     def head_kernel(self) -> HeadKernel | None:
         """Return the kernel of the head, the same one as long as its layers are the same."""
-        kernel, known = self.head.kernel(), self._head_kernel
-        if kernel is None:
-            return None  # the known one may be right again, when a hook is removed
-        if known is None or not known.layout.fits or _modules(known.layout) != _modules(kernel.layout):
-            self._head_kernel = kernel
-        return self._head_kernel
+        known, parts = self._head_kernel, list(self.head.modules())
+        if any(map(has_hooks, parts)) or any(isinstance(part, nn.Dropout) and part.p for part in parts):
+            return None
+        if known is None or known[0] != parts or (known[1] is not None and not known[1].layout.fits):
+            known = self._head_kernel = parts, self.head.kernel()
+        return known[1]
 
     def layouts(self) -> list[FlatLayout]:
         """Return how parameters should be placed in one tensor for the kernels, for `FlatParameters`."""
@@ -90,7 +92,3 @@ class TreeModel(nn.Module):
             return []
         head = self.head_kernel()
         return [engine.layout, *([] if head is None else [head.layout])]
-
-
-def _modules(layout: FlatLayout) -> list[nn.Module]:
-    return [entry.module for entry in layout.entries]
