@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     )
     from treefold.nn.aggregators import AGGREGATORS, Canonical, Full, Sum, TensorTrain, Tucker
     from treefold.nn.cells import LeafLSTM, LeafRNN, PerLabel, TreeLSTM, TreeRNN
-    from treefold.nn.compress import compress
+    from treefold.nn.compression import compress
     from treefold.nn.encoder import TreeEncoder
     from treefold.nn.heads import Classifier, PairClassifier, Regressor
     from treefold.nn.labels import Embedding, Numeric, OneHot, Thermometer
@@ -63,7 +63,7 @@ _HOMES = {
     "PairClassifier": "treefold.nn.heads",
     "Regressor": "treefold.nn.heads",
     "TreeModel": "treefold.nn.model",
-    "compress": "treefold.nn.compress",
+    "compress": "treefold.nn.compression",
     "Tree": "treefold.trees.tree",
     "Vocabulary": "treefold.trees.vocabulary",
 }

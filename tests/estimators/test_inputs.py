@@ -131,7 +131,10 @@ def test_weights_that_mean_nothing_are_refused(weights: object, message: str) ->
     ("arguments", "message"),
     [
         ({"state_size": 0}, "TreeClassifier: state_size: input should be greater than 0, got 0"),
-        ({"cell": "gru"}, r"TreeClassifier: cell: unknown cell 'gru', expected 'lstm', 'rnn'"),
+        (
+            {"cell": "grv"},
+            r"TreeClassifier: cell: unknown cell 'grv' \(nearest known: 'gru'\), expected 'lstm', 'gru', 'rnn'",
+        ),
         ({"epochs": "many"}, "TreeClassifier: epochs: input should be a number"),
         ({"unknown": "zeros"}, r"expects unknown to be one of 'error', 'zero', got 'zeros' \(nearest known: 'zero'\)"),
         ({"validation_fraction": 1.0}, "expects validation_fraction to be at least 0 and below 1, got 1.0"),

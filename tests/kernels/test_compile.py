@@ -18,6 +18,7 @@ from treefold import Classifier, Forest, OneHot, PairClassifier, TreeEncoder, Tr
 from treefold.kernels import compile as compiling
 from treefold.kernels.__main__ import all_kernels
 from treefold.kernels.compile import address_of, cache_folder, call, entry_point, is_on_disk, kernel, matrix, signature
+from treefold.kernels.fold import fold_forward
 from treefold.kernels.gather import translate
 from treefold.kernels.records import Codes, Ints, Matrix, Plan, Slots, Vector, Weights
 from treefold.nn.cells.rnn import rnn_forward
@@ -77,8 +78,10 @@ def test_a_signature_is_read_off_the_annotations() -> None:
         assert isinstance(slots.dtype, types.Record) and list(slots.dtype.fields)[:2] == ["start", "width"]
         assert (flag, x) == (types.boolean, types.float64)
     weights, plan, *_, operator = signature(rnn_forward, SINGLE)
-    assert weights.instance_class is Weights and plan.instance_class is Plan and operator == types.int64
-    assert weights.types[0] == types.Array(types.float32, 1, "C")
+    assert weights.target.instance_class is Weights and plan.target.instance_class is Plan  # by reference
+    assert weights.target.types[0] == types.Array(types.float32, 1, "C") and operator == types.int64
+    by_value = signature(fold_forward, SINGLE)[0]
+    assert by_value.instance_class is Weights
 
 
 def run_everything(dtype: torch.dtype, folder: Path) -> None:

@@ -27,7 +27,7 @@ from treefold import (
 from treefold.nn.aggregators import AGGREGATORS
 from treefold.nn.cells import CELLS as CELL_KINDS
 from treefold.nn.cells import Cell
-from treefold.nn.compress import compress
+from treefold.nn.compression import compress
 
 STATE, ARITY, RANK = 3, 4, 2
 LEAVES, OPERATORS = ["a", "b", "c", "d", "e"], ["f", "g"]
@@ -143,7 +143,7 @@ def test_vector_labels_are_told_apart() -> None:
 
 def test_few_nodes_take_few_rows_of_a_large_table() -> None:
     torch.manual_seed(0)
-    names = [f"word{number}" for number in range(50)]
+    names = [f"word{number}" for number in range(300)]
     encoder = TreeEncoder(make_cell("lstm", "sum", label_size=4), Embedding(names, 4)).double()
     assert_alike(encoder, Forest(["(word7 word3 word41 word3)", "word49"]))
 

@@ -187,3 +187,21 @@ def test_tables_are_made_once_for_a_type_and_have_backward_addresses_for_trainin
 def test_records_have_their_fields_by_name_and_zero_for_the_others() -> None:
     table = records([{"start": 3, "gate_start": -1}, {"width": 2}], SLOT)
     assert table.tolist() == [(3, 0, 0, 0, -1), (0, 2, 0, 0, 0)]
+
+
+def test_the_flat_values_are_kept_until_any_entry_of_any_parameter_changes() -> None:
+    cell = listops_like("lstm", "tucker", shared=False)
+    layout = layout_of(cell)
+    before = layout.values()
+    assert np.array_equal(before, layout.pack([parameter.detach() for parameter in layout.parameters]))
+    assert layout.values() is before
+    for parameter in cell.parameters():
+        for entry in {0, parameter.numel() // 2, parameter.numel() - 1}:
+            flat = parameter.data.view(-1)  # past the version counter
+            old, flat[entry] = float(flat[entry]), float(flat[entry]) + 0.5
+            changed = layout.values()
+            assert changed is not before and int((changed != before).sum()) == 1
+            flat[entry] = old
+            before = layout.values()
+    cell.double()
+    assert layout.values().dtype == np.float64

@@ -310,8 +310,12 @@ def test_a_copy_of_an_encoder_has_no_part_of_a_training() -> None:
         torch.testing.assert_close(other(Forest(["(f a b)"])).roots, encoder(Forest(["(f a b)"])).roots)
 
 
-def test_the_meaning_of_labels_is_a_table_that_is_no_longer_than_the_batch() -> None:
+def test_the_meaning_of_labels_is_a_table_that_is_short_or_no_longer_than_the_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     encoder = make_encoder("lstm", True, "sum", False, "up")
+    assert encoder.alphabet(Forest(["a"]).vocabulary, 1) is not None
+    monkeypatch.setattr("treefold.nn.encoder._SHORT", 0)
     forest = Forest(["(f a (g b))", "unknown"])
     assert encoder.alphabet(forest.vocabulary, 4) is None  # five leaves have a vector
     alphabet = encoder.alphabet(forest.vocabulary, 5)
@@ -323,7 +327,10 @@ def test_the_meaning_of_labels_is_a_table_that_is_no_longer_than_the_batch() -> 
 
 
 @pytest.mark.parametrize("nodes", [2, 40])  # fewer than the table has rows, and more
-def test_label_rows_are_the_label_vectors_of_the_nodes_that_see_one(nodes: int) -> None:
+def test_label_rows_are_the_label_vectors_of_the_nodes_that_see_one(
+    nodes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("treefold.nn.encoder._SHORT", 0)
     encoder = make_encoder("lstm", True, "sum", False, "up")
     assert encoder.labels is not None
     batch = Forest(["(f a)", *["(g b c)"] * ((nodes - 2) // 3)]).batch()

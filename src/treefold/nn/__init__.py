@@ -8,7 +8,7 @@
 - model: an encoder with a head
 - engine: how a model is computed
 - flat: all parameters of a training in one tensor
-- compress: trained models with decomposed tensors
+- compression: trained models with decomposed tensors
 - math: the algebra below
 """
 
@@ -24,7 +24,7 @@ _HOMES = {
     "Regressor": "heads",
     "TreeEncoder": "encoder",
     "TreeModel": "model",
-    "compress": "compress",
+    "compress": "compression",
     "engine_for": "engine",
 }
 
