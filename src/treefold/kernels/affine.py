@@ -52,35 +52,11 @@ def affine(
             copy(bias, out[e, out_column : out_column + width])
         add_affine(out, out_column, start, stop, inputs, in_column, rows, weights)
         return
-    e = start
-    # Two rows and four inputs at once: the weights are read once for two rows, the rows written once for four inputs.
-    while e + 2 <= stop:
+    for e in range(start, stop):
         x, y = inputs[rows[e], in_column : in_column + size], out[e, out_column : out_column + width]
-        s, t = inputs[rows[e + 1], in_column : in_column + size], out[e + 1, out_column : out_column + width]
-        for p in range(width):
-            y[p] = t[p] = bias[p]
+        copy(bias, y)
         i = 0
-        while i + 4 <= size:
-            a0, a1, a2, a3 = x[i], x[i + 1], x[i + 2], x[i + 3]
-            b0, b1, b2, b3 = s[i], s[i + 1], s[i + 2], s[i + 3]
-            w0, w1, w2, w3 = weights[i], weights[i + 1], weights[i + 2], weights[i + 3]
-            for p in range(width):
-                y[p] += a0 * w0[p] + a1 * w1[p] + a2 * w2[p] + a3 * w3[p]
-                t[p] += b0 * w0[p] + b1 * w1[p] + b2 * w2[p] + b3 * w3[p]
-            i += 4
-        while i < size:
-            a0, b0, w0 = x[i], s[i], weights[i]
-            for p in range(width):
-                y[p] += a0 * w0[p]
-                t[p] += b0 * w0[p]
-            i += 1
-        e += 2
-    if e < stop:
-        x, y = inputs[rows[e], in_column : in_column + size], out[e, out_column : out_column + width]
-        for p in range(width):
-            y[p] = bias[p]
-        i = 0
-        while i + 4 <= size:
+        while i + 4 <= size:  # four inputs at once, so that the outputs are read and written once for all of them
             a0, a1, a2, a3 = x[i], x[i + 1], x[i + 2], x[i + 3]
             w0, w1, w2, w3 = weights[i], weights[i + 1], weights[i + 2], weights[i + 3]
             for p in range(width):
@@ -106,47 +82,10 @@ def affine_inputs_backward(
         return
     size, width = weights.shape[0] - 1, weights.shape[1]
     zero = weights.dtype.type(0)
-    e = start
-    # Two rows and four inputs at once: the sums are short, and eight of them keep the vector units busy.
-    while e + 2 <= stop:
-        d, f = delta[e, out_column : out_column + width], delta[e + 1, out_column : out_column + width]
-        x, y = d_inputs[rows[e], in_column : in_column + size], d_inputs[rows[e + 1], in_column : in_column + size]
-        i = 0
-        while i + 4 <= size:
-            w0, w1, w2, w3 = weights[i], weights[i + 1], weights[i + 2], weights[i + 3]
-            s0 = s1 = s2 = s3 = t0 = t1 = t2 = t3 = zero
-            for p in range(width):
-                s0 += w0[p] * d[p]
-                s1 += w1[p] * d[p]
-                s2 += w2[p] * d[p]
-                s3 += w3[p] * d[p]
-                t0 += w0[p] * f[p]
-                t1 += w1[p] * f[p]
-                t2 += w2[p] * f[p]
-                t3 += w3[p] * f[p]
-            x[i] += s0
-            x[i + 1] += s1
-            x[i + 2] += s2
-            x[i + 3] += s3
-            y[i] += t0
-            y[i + 1] += t1
-            y[i + 2] += t2
-            y[i + 3] += t3
-            i += 4
-        while i < size:
-            w0 = weights[i]
-            s0 = t0 = zero
-            for p in range(width):
-                s0 += w0[p] * d[p]
-                t0 += w0[p] * f[p]
-            x[i] += s0
-            y[i] += t0
-            i += 1
-        e += 2
-    if e < stop:
+    for e in range(start, stop):
         d, x = delta[e, out_column : out_column + width], d_inputs[rows[e], in_column : in_column + size]
         i = 0
-        while i + 4 <= size:
+        while i + 4 <= size:  # four sums at once: each is short, and four of them keep the vector units busy
             w0, w1, w2, w3 = weights[i], weights[i + 1], weights[i + 2], weights[i + 3]
             s0 = s1 = s2 = s3 = zero
             for p in range(width):
@@ -203,16 +142,7 @@ def affine_weights_backward(
         d0, d1 = delta[e0, out_column : out_column + width], delta[e1, out_column : out_column + width]
         d2, d3 = delta[e2, out_column : out_column + width], delta[e3, out_column : out_column + width]
         x0, x1, x2, x3 = inputs[rows[e0]], inputs[rows[e1]], inputs[rows[e2]], inputs[rows[e3]]
-        i = 0
-        while i + 2 <= size:
-            g, h, k = d_weights[i], d_weights[i + 1], in_column + i
-            a0, a1, a2, a3 = x0[k], x1[k], x2[k], x3[k]
-            b0, b1, b2, b3 = x0[k + 1], x1[k + 1], x2[k + 1], x3[k + 1]
-            for p in range(width):
-                g[p] += a0 * d0[p] + a1 * d1[p] + a2 * d2[p] + a3 * d3[p]
-                h[p] += b0 * d0[p] + b1 * d1[p] + b2 * d2[p] + b3 * d3[p]
-            i += 2
-        if i < size:
+        for i in range(size):
             g, k = d_weights[i], in_column + i
             a0, a1, a2, a3 = x0[k], x1[k], x2[k], x3[k]
             for p in range(width):
@@ -221,20 +151,7 @@ def affine_weights_backward(
         for p in range(width):
             g[p] += d0[p] + d1[p] + d2[p] + d3[p]
         index += 4
-    while index + 2 <= len(chosen):
-        e0, e1 = chosen[index], chosen[index + 1]
-        d0, d1 = delta[e0, out_column : out_column + width], delta[e1, out_column : out_column + width]
-        x0, x1 = inputs[rows[e0]], inputs[rows[e1]]
-        for i in range(size):
-            g, k = d_weights[i], in_column + i
-            a0, a1 = x0[k], x1[k]
-            for p in range(width):
-                g[p] += a0 * d0[p] + a1 * d1[p]
-        g = d_weights[size]
-        for p in range(width):
-            g[p] += d0[p] + d1[p]
-        index += 2
-    if index < len(chosen):
+    while index < len(chosen):
         d0, x0 = delta[chosen[index], out_column : out_column + width], inputs[rows[chosen[index]]]
         for i in range(size):
             g, a0 = d_weights[i], x0[in_column + i]
@@ -243,6 +160,7 @@ def affine_weights_backward(
         g = d_weights[size]
         for p in range(width):
             g[p] += d0[p]
+        index += 1
 
 
 @kernel

@@ -329,12 +329,16 @@ class CellLayout(FlatLayout):
         slots = [(self.state_size + 1) * slot["width"] for slot in self.slots]
         return max([*slots, *(row["core_size"] // max(1, row["arity"]) for row in self.operators)])
 
-    def functions(self, *, training: bool) -> list[Kernel]:
-        """Return the kernels that this cell needs, without or with gradients; the longest to compile at both ends."""
+    def functions(self, *, training: bool, more: Sequence[Kernel] = ()) -> list[Kernel]:
+        """Return the kernels that this cell needs, without or with gradients, and ``more`` in their middle.
+
+        The longest to compile are at both ends, and few of the functions that both ends call are the same: two processes compile
+        them from there.
+        """
         cell, found = self.kernel, list[Kernel | None]([make_plan, fold_forward])
         for form in self.forms:
             found += [form.plan, form.prepare, form.forward]
-        found += [cell.edges_forward, cell.forward]
+        found += [cell.edges_forward, cell.forward, *more]
         if training:
             for form in self.forms:
                 found += [form.finish, form.weights, form.backward]
@@ -344,7 +348,7 @@ class CellLayout(FlatLayout):
     def tables(self, dtype: "np.dtype[Any]", *, training: bool, more: Sequence[Kernel] = ()) -> Tables:
         """Return the tables for numbers of a type; compile or load their kernels, and ``more`` with them, at the first call."""
         if (dtype, training) not in self._tables:
-            precompile([*self.functions(training=training), *more], dtype)
+            precompile(self.functions(training=training, more=more), dtype)
             self._tables[dtype, training] = self._made_tables(dtype, training)
         return self._tables[dtype, training]
 
