@@ -43,8 +43,15 @@ def memory(options: Options) -> dict[str, Job]:
 
 
 def compilation(options: Options) -> dict[str, Job]:
-    """Return the job of the suite `compile`: the first training step with an empty cache, and that of a second process."""
-    return {"first use": _first_use}
+    """Return the jobs of the suite `compile`: the first training step with an empty cache, and that of a second process.
+
+    The first job is that of the headline case; then come those of the other forms.
+    """
+    others = ["sum 25", "full 5", "shared tucker 50 5", "canonical 100 50", "tensor-train 50 12"]
+    cases = {"first use": HEADLINE} | {
+        f"first use, {name}": f"listops {name}" for name in others[: options.size(full=5, quick=0)]
+    }
+    return {name: functools.partial(_first_use, case) for name, case in cases.items()}
 
 
 def _training(options: Options) -> Values:
@@ -78,11 +85,11 @@ def _state(options: Options, size: int) -> Values:
     }
 
 
-def _first_use() -> Values:
+def _first_use(case: str) -> Values:
     with tempfile.TemporaryDirectory() as folder:
-        first = in_child("compile", NUMBA_CACHE_DIR=folder)
+        first = in_child("compile", case, TREEFOLD_CACHE_DIR=folder)
         kept = _files(folder)
-        second = in_child("compile", NUMBA_CACHE_DIR=folder)
+        second = in_child("compile", case, TREEFOLD_CACHE_DIR=folder)
         return {
             "first_seconds": first["seconds"],
             "second_seconds": second["seconds"],
@@ -127,14 +134,14 @@ def trained(data: str, folder: str, threads: str) -> dict[str, Any]:
     return {"seconds": time.perf_counter() - start, "before_bytes": before, "peak_bytes": peak_resident()}
 
 
-def first_steps() -> dict[str, Any]:
-    """Train for two steps; return the seconds and the warnings of treefold."""
+def first_steps(case: str) -> dict[str, Any]:
+    """Train the model of a case for two steps; return the seconds and the warnings of treefold."""
     warnings: list[str] = []
     handler = logging.Handler(logging.WARNING)
     handler.emit = lambda record: warnings.append(record.getMessage())  # type: ignore[method-assign]
     logging.getLogger("treefold").addHandler(handler)
     torch.set_num_threads(1)
-    model, examples = with_settings(model_of(CASES[HEADLINE]), FUSED), examples_of("listops", 50)
+    model, examples = with_settings(model_of(CASES[case]), FUSED), examples_of("listops", 50)
     start = time.perf_counter()
     training(model, examples, batch=25, steps=1)(time.perf_counter)
     return {"seconds": time.perf_counter() - start, "warnings": warnings}

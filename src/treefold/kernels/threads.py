@@ -138,11 +138,11 @@ _workspaces = threading.local()
 
 def workspace(dtype: "np.dtype[Any]") -> Vector:
     """Return the memory that this thread's calls reuse: fresh memory costs as much time as the arithmetic of small states."""
-    found: Vector | None = getattr(_workspaces, str(dtype), None)
+    found: Vector | None = getattr(_workspaces, dtype.char, None)
     return np.empty(0, dtype) if found is None else found
 
 
 def grow_workspace(dtype: "np.dtype[Any]", needed: int) -> None:
     """Keep a larger workspace, if it was too small and is not too large."""
     if len(workspace(dtype)) < needed <= _LARGEST_WORKSPACE:
-        setattr(_workspaces, str(dtype), np.empty(min(needed + needed // 4, _LARGEST_WORKSPACE), dtype))
+        setattr(_workspaces, dtype.char, np.empty(min(needed + needed // 4, _LARGEST_WORKSPACE), dtype))

@@ -226,9 +226,17 @@ class FusedEngine(TorchEngine):
             return super().answer(batch)
         if len(batch) % head.trees or not head.is_worth_it(len(batch)):
             return super().answer(batch)
-        operators, rows, vectors, share = self.encoder.label_rows(batch, first_parameter(self.encoder.cells))
-        memories, units = _fold(self, batch, operators, rows, vectors, share=share)
-        return torch.from_numpy(head.scores(self._values(head.layout), memories.numpy(), units[batch.roots]))
+        like = first_parameter(self.encoder.cells)
+        operators, rows, vectors, share = self.encoder.label_rows(batch, like)
+        head_values = self._values(head.layout)
+        if part_count(len(batch)) > 1 or vectors is None or vectors.dtype != like.dtype:
+            memories, units = _fold(self, batch, operators, rows, vectors, share=share)
+            return torch.from_numpy(head.scores(head_values, memories.numpy(), units[batch.roots]))
+        values = self._values(self.layout)  # of few trees, at once: here every call counts
+        weights = Weights(values, self._tables(values.dtype, training=False))
+        plan = make_plan(weights.tables, batch.parents, batch.slots, 0, operators, rows, share)
+        states = _forward(weights, plan, vectors.detach().contiguous().numpy(), is_kept=False)
+        return torch.from_numpy(head.scores(head_values, states.memory, plan.unit_of[batch.roots]))
 
     def prepare(self) -> "FusedEngine":
         """Copy the weights together once, for many calls of `outputs`, as long as the weights do not change."""
@@ -362,8 +370,11 @@ class _Nodes:
 def _forward(weights: Weights, plan: Plan, vectors: Matrix, *, is_kept: bool) -> States:
     """Run the forward pass in the thread's workspace: only the memories outlive the thread's next call."""
     dtype = weights.values.dtype
-    states = fold_forward(weights, plan, vectors, is_kept, workspace(dtype))
-    grow_workspace(dtype, 16 * len(states) + sum(each.size for each in states[1:]))
+    room = workspace(dtype)
+    states = fold_forward(weights, plan, vectors, is_kept, room)
+    needed = 16 * len(states) + sum(each.size for each in states[1:])
+    if needed > len(room):
+        grow_workspace(dtype, needed)
     return states
 
 
