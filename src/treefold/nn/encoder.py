@@ -33,7 +33,7 @@ class TreeEncoder(nn.Module):
     the slot which the node itself has among its siblings (in the only slot of a cell with one, or with any number).
     ``both`` has a cell for each, ``down_cell`` or one like ``cell`` with weights of its own, and joins their states.
 
-    ``labels`` turns labels into the vectors that the cell sees; None where the cell has ``label_size=None``. The encoder
+    ``labels`` turns labels into the vectors that the cell sees; None if the cell has ``label_size=None``. The encoder
     knows the labels of ``vocabulary``, and takes batches of any forest that has no others.
 
     ``backend`` says how the upward pass runs, with the same meaning: ``torch``, level by level on any device; ``fused``, by
@@ -187,7 +187,7 @@ class TreeEncoder(nn.Module):
         return np.minimum(own, count), np.where(batch.labels >= 0, own - count, batch.labels)
 
     def _codes_of(self, vocabulary: Vocabulary) -> Ints:
-        """Return the encoder's code for each label of a forest's vocabulary, -1 for those it does not know; -1 behind all."""
+        """Return the encoder's code for each label of a forest's vocabulary, -1 for those it does not know; -1 at the end."""
         if self._translation is None or self._translation[0] is not vocabulary:
             self._translation = (vocabulary, np.append(vocabulary.codes_in(self.vocabulary), -1))
         return self._translation[1]
@@ -222,7 +222,7 @@ def _arities(cell: Cell) -> Ints:
 
 
 def _check_arity(cell: Cell, batch: Batch, operators: Ints, direction: str, allowed: Ints) -> None:
-    """Raise where a node needs more slots than its cell has: up, for its children; down, for its place among its siblings."""
+    """Raise if a node needs more slots than its cell has: up, for its children; down, for its place among its siblings."""
     if direction == "down" and has_one_slot(cell):
         return
     holders = batch.parents if direction == "up" else np.arange(batch.node_count)  # whose cell must have the slot
@@ -243,12 +243,12 @@ def _check_arity(cell: Cell, batch: Batch, operators: Ints, direction: str, allo
         )
     raise TreeError(
         f"{node}, but arity={limit}; raise `arity`, "
-        f"or choose a shared sum, canonical or tensor-train aggregator, which takes any number."
+        f"or choose a shared form that takes any number, such as sum or canonical."
     )
 
 
 def _check_cell(cell: Cell, labels: LabelEncoder | None, first: Cell) -> None:
-    """Raise where a cell does not see labels of this kind, or is not like the first."""
+    """Raise if a cell does not see labels of this kind, or is not like the first."""
     size = None if labels is None else labels.size
     if cell.label_size != size:
         raise ConfigurationError(
@@ -260,7 +260,7 @@ def _check_cell(cell: Cell, labels: LabelEncoder | None, first: Cell) -> None:
 
 
 def _check_down(cell: Cell) -> None:
-    """Raise where leaves would not see their parents."""
+    """Raise if leaves would not see their parents."""
     if isinstance(cell, PerLabel) and isinstance(cell.cell_of(len(cell.operators)), LeafCell):
         raise ConfigurationError(
             "TreeEncoder with direction='down' expects leaves that see their parent, got a cell of leaves alone; "

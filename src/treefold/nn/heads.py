@@ -170,7 +170,7 @@ def has_hooks(module: nn.Module) -> bool:
 
 
 class HeadKernel(abc.ABC):
-    """A classifier as compiled functions, on parameters that are where its layout says.
+    """A classifier as compiled functions, on parameters in the places of its layout.
 
     ``trees`` is the number of trees for a row of scores, ``classes`` their number, ``functions`` what has to be compiled.
     """

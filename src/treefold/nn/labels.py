@@ -20,7 +20,7 @@ _MOST_ONE_HOT: Final = 8192
 class LabelEncoder(nn.Module, abc.ABC):
     """Label vectors for nodes: codes (N,), and the table of vector labels (V, M) -> (N, M).
 
-    A code is the label's place in ``names``; ``-1 - row`` where the label is a row of the table.
+    A code is the label's place in ``names``; ``-1 - row`` if the label is a row of the table.
     """
 
     names: Vocabulary
@@ -114,7 +114,7 @@ class Embedding(_Table):
             if not bool(torch.isfinite(table).all()):
                 row = int((~torch.isfinite(table)).any(1).nonzero()[0])
                 raise ShapeError(
-                    f"Embedding expects finite numbers, got others in the vector of {self.names[row]!r}; replace them."
+                    f"Embedding expects finite numbers, got NaN or infinity in the vector of {self.names[row]!r}; replace it."
                 )
         self.size = table.shape[1]
         self.table = nn.Parameter(table)

@@ -18,14 +18,14 @@ _MOST_ENTRIES: Final = 2**28
 
 
 class Aggregator(nn.Module, abc.ABC):
-    r"""A multi-affine map of a node's children, and of its label where ``label_size`` is given: (N, L, C) -> (N, K).
+    r"""A multi-affine map of a node's children, and of its label if ``label_size`` is given: (N, L, C) -> (N, K).
 
     Law: ``aggregator(children, label)`` equals ``contract(aggregator.to_dense(), [label, *children])`` for all inputs,
-    where `treefold.nn.math.functional.contract` takes each vector with the homogeneous coordinate one appended.
+    in which `treefold.nn.math.functional.contract` appends the homogeneous coordinate one to each vector.
 
     An absent child (⊥) is the zero state, so that its homogeneous vector is ``[0; 1]``; children beyond those given are
     absent. ``shared=True`` treats all slots alike. Shared forms with ``any_arity`` take any number of children, and there
-    an absent child changes nothing, wherever it stands.
+    an absent child changes nothing in any place.
 
     ``initialisation="balanced"`` starts with pre-activations of mean zero and standard deviation one for children and
     labels of independent standard entries, whatever the arity and rank: every slot contributes its state with weight
@@ -96,7 +96,7 @@ class Aggregator(nn.Module, abc.ABC):
 
     @abc.abstractmethod
     def decompose(self, tensor: Tensor) -> None:
-        """Take parameters that represent a dense tensor, exactly where the form and the rank allow."""
+        """Take parameters that represent a dense tensor, exactly if the form and the rank allow."""
 
     @abc.abstractmethod
     def reset_balanced(self) -> None:
@@ -115,7 +115,7 @@ class Aggregator(nn.Module, abc.ABC):
         raise ConfigurationError(f"{type(self).__name__} has no kernel.")
 
     def forward(self, children: Tensor, label: Tensor | None = None) -> Tensor:
-        """Aggregate children (N, L, C), and labels (N, M) where the map has a label mode, to (N, K)."""
+        """Aggregate children (N, L, C), and labels (N, M) if the map has a label mode, to (N, K)."""
         self._check(children, label)
         missing = self.arity - children.shape[1]
         if missing > 0 and not self.takes_any_number:
@@ -127,7 +127,7 @@ class Aggregator(nn.Module, abc.ABC):
     def from_dense(
         cls, tensor: Tensor, rank: int | None = None, *, label_size: int | None = None, shared: bool = False
     ) -> Self:
-        """Represent a dense tensor, exactly where the form and the rank allow, else by its decomposition."""
+        """Represent a dense tensor, exactly if the form and the rank allow, else by its decomposition."""
         if not isinstance(tensor, Tensor) or not tensor.is_floating_point() or not bool(torch.isfinite(tensor).all()):
             got = f"a tensor of {tensor.dtype}" if isinstance(tensor, Tensor) else type(tensor).__name__
             raise ShapeError(f"{cls.__name__}.from_dense expects a tensor of finite floating-point numbers, got {got}.")
@@ -140,13 +140,13 @@ class Aggregator(nn.Module, abc.ABC):
     def to_dense(self, arity: int | None = None) -> Tensor:
         """Return the tensor of the map, ``(M+1,) (C+1, …, C+1, K)``, the homogeneous coordinate last in each mode.
 
-        ``arity`` may differ from the aggregator's own only where the form takes any number of children.
+        ``arity`` may differ from the aggregator's own only if the form takes any number of children.
         """
         arity = self.arity if arity is None else arity
         if arity != self.arity and not self.takes_any_number:
             raise ConfigurationError(
                 f"{type(self).__name__} expects arity={self.arity} as made, got {arity}; "
-                f"only shared sum, canonical and tensor-train forms have a tensor for every arity."
+                f"only shared forms that take any number of children have a tensor for every arity."
             )
         return self.dense(arity)
 
@@ -171,7 +171,7 @@ class Aggregator(nn.Module, abc.ABC):
 
     @property
     def mode_count(self) -> int:
-        """The number of input modes: the child slots, and the label where there is one."""
+        """The number of input modes: the child slots, and the label if there is one."""
         return self.arity + (self.label_size is not None)
 
     @property
@@ -206,7 +206,7 @@ class Aggregator(nn.Module, abc.ABC):
         if children.shape[1] > self.arity and not self.takes_any_number:
             raise ShapeError(
                 f"{name} expects at most arity={self.arity} children, got {children.shape[1]}; raise `arity`, "
-                f"or choose a shared sum, canonical or tensor-train aggregator, which takes any number."
+                f"or choose a shared form that takes any number, such as sum or canonical."
             )
         if (label is None) != (self.label_size is None) or (
             label is not None and tuple(label.shape) != (len(children), self.label_size)
@@ -275,7 +275,7 @@ def dense_sizes(tensor: Tensor, label_size: int | None) -> DenseSizes:
     if not children or len(set(children)) != 1 or children[0] < 2:
         raise ShapeError(
             f"a dense tensor expects the shape {'(M+1, ' if label_size else '('}C+1, …, C+1, K) with a mode for each child, "
-            f"got {tuple(tensor.shape)}; pass label_size where the first mode is the label's."
+            f"got {tuple(tensor.shape)}; pass label_size if the first mode is the label's."
         )
     return {
         "state_size": children[0] - 1,
@@ -286,7 +286,7 @@ def dense_sizes(tensor: Tensor, label_size: int | None) -> DenseSizes:
 
 
 def require_entries(name: str, entries: int) -> None:
-    """Raise where a tensor would have more entries than anybody can mean."""
+    """Raise if a tensor would be too large to be meant."""
     if entries > _MOST_ENTRIES:
         raise ConfigurationError(
             f"{name} expects a tensor of at most {_MOST_ENTRIES:,} entries, got {entries:,} "

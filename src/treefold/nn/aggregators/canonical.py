@@ -36,7 +36,7 @@ class Canonical(Aggregator):
     equation: ClassVar[str] = "f = Q (W x̄ ∘ U_1 h̄_1 ∘ … ∘ U_L h̄_L)"
 
     def build(self) -> None:
-        """Make U (L, C+1, R), or (C, R) where it is shared and its bias is one, W (M+1, R) and Q (R, K)."""
+        """Make U (L, C+1, R), or (C, R) if it is shared and its bias is one, W (M+1, R) and Q (R, K)."""
         shape = (self.state_size, self.rank) if self.shared else (self.arity, self.state_size + 1, self.rank)
         self.slot_factors = nn.Parameter(torch.empty(shape))
         self.label_factor = nn.Parameter(torch.empty(self.label_size + 1, self.rank)) if self.label_size else None
@@ -97,7 +97,7 @@ class Canonical(Aggregator):
         balance_output(self.output, mean, moment)
 
     def kaiming_fans(self) -> dict[str, int]:
-        """Return the input size of each matrix, the homogeneous coordinate counted where it is a parameter."""
+        """Return the input size of each matrix, the homogeneous coordinate counted if it is a parameter."""
         return {
             "slot_factors": self.state_size + (not self.shared),
             "label_factor": (self.label_size or 0) + 1,

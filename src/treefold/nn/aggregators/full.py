@@ -49,7 +49,7 @@ class Full(Aggregator):
     equation: ClassVar[str] = "f(k) = Σ T(i, j_1 … j_L, k) x̄(i) h̄_1(j_1) … h̄_L(j_L)"
 
     def build(self) -> None:
-        """Make T ((M+1,) C+1, …, C+1, K), or ((M+1,) S, K) where it is symmetric."""
+        """Make T ((M+1,) C+1, …, C+1, K), or ((M+1,) S, K) if it is symmetric."""
         label = () if self.label_size is None else (self.label_size + 1,)
         distinct = math.comb(self.state_size + self.arity, self.arity)
         entries = distinct * self.arity if self.shared else (self.state_size + 1) ** self.arity
@@ -58,7 +58,7 @@ class Full(Aggregator):
         self.tensor = nn.Parameter(torch.empty(*label, *slots, self.out_size))
 
     def aggregate(self, children: Tensor, label: Tensor | None) -> Tensor:
-        """Contract in two halves of the modes; where the tensor is symmetric, on the features of the multisets."""
+        """Contract in two halves of the modes; if the tensor is symmetric, on the features of the multisets."""
         if not self.shared:
             return multi_affine(self.tensor, [*([] if label is None else [label]), *children.unbind(1)])
         # The features are the larger half; they come first in the contraction, the label second.
@@ -66,7 +66,7 @@ class Full(Aggregator):
         return contract_halves(tensor, self._index.features(children), None if label is None else homogenise(label))
 
     def dense(self, arity: int) -> Tensor:
-        """Return T, written out where it is symmetric."""
+        """Return T, written out if it is symmetric."""
         if not self.shared:
             return self.tensor.clone()
         if self.label_size is None:
@@ -82,7 +82,7 @@ class Full(Aggregator):
         self.tensor.copy_(tensor)
 
     def multiply_adds(self, arity: int | None = None) -> int:
-        """Count those of the contraction, and of the features where the tensor is symmetric."""
+        """Count those of the contraction, and of the features if the tensor is symmetric."""
         if self.shared:
             return self._index.cost + halves_cost(len(self._index), (self.label_size or 0) + 1, self.out_size)
         return multi_affine_cost(self._sizes, self.out_size)
@@ -594,7 +594,7 @@ def load_lanes(
 
 @inlined
 def features_forward(weights: Weights, group: Any, lanes: int, features: Matrix, inputs: Matrix) -> int:
-    """Compute the features of all orders up to the number of children; return where those of the last start."""
+    """Compute the features of all orders up to the number of children; return the first row of the last."""
     operator, tables = weights.tables.operators[group.operator], weights.tables
     for lane in range(lanes):
         features[0, lane] = 1

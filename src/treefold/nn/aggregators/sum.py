@@ -32,7 +32,7 @@ class Sum(Aggregator):
     equation: ClassVar[str] = "f = W x + Σ_j U_j h_j + b"
 
     def build(self) -> None:
-        """Make U (L, C, K), or (C, K) where it is shared, W (M, K) and b (K,)."""
+        """Make U (L, C, K), or (C, K) if it is shared, W (M, K) and b (K,)."""
         slots = () if self.shared else (self.arity,)
         self.slot_weights = nn.Parameter(torch.empty(*slots, self.state_size, self.out_size))
         self.label_weights = nn.Parameter(torch.empty(self.label_size, self.out_size)) if self.label_size else None
@@ -71,7 +71,7 @@ class Sum(Aggregator):
         self.slot_weights.copy_(slots.mean(0) if self.shared else slots)
 
     def multiply_adds(self, arity: int | None = None) -> int:
-        """Count L·C·K for the slots, once C·K where they are shared, and M·K for the label."""
+        """Count L·C·K for the slots, once C·K if they are shared, and M·K for the label."""
         return self.out_size * (self.slot_weights.numel() // self.out_size + (self.label_size or 0))
 
     def reset_balanced(self) -> None:

@@ -28,7 +28,7 @@ class Tied(Protocol):
 
 
 def fit_tied(aggregator: Tied, tensor: Tensor, *, seed: int = 0) -> None:
-    """Move the parameters to where the dense tensor is near to the given one: the best of several L-BFGS fits.
+    """Move the parameters so that the dense tensor is near the given one: the best of several L-BFGS fits.
 
     The output matrix enters linearly: it is solved for in every step (variable projection), and the rest is searched. In
     double precision and on the scale of one, so that neither the precision nor the scale of the tensor matters. A local
@@ -58,7 +58,7 @@ def fit_tied(aggregator: Tied, tensor: Tensor, *, seed: int = 0) -> None:
 
 
 def _fit(trial: nn.Module, target: Tensor) -> float:
-    """Fit one start; return its squared error, infinite where it went astray."""
+    """Fit one start; return its squared error, infinite if it diverged."""
     searched = [parameter for name, parameter in trial.named_parameters() if name != "output"]
     optimiser = torch.optim.LBFGS(
         searched, max_iter=_STEPS, tolerance_grad=1e-14, tolerance_change=1e-18, line_search_fn="strong_wolfe"

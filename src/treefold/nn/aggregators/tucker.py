@@ -32,7 +32,7 @@ class Tucker(Aggregator):
     equation: ClassVar[str] = "f = Q G(W x, U_1 h_1 … U_L h_L), G multi-affine in rank"
 
     def build(self) -> None:
-        """Make U (L, C, R), or (C, R) where it is shared, W (M, R), the core and Q (R, K)."""
+        """Make U (L, C, R), or (C, R) if it is shared, W (M, R), the core and Q (R, K)."""
         largest = max(self.state_size, self.out_size, self.label_size or 0)
         if self.rank > largest:
             raise ConfigurationError(

@@ -45,7 +45,7 @@ class SymmetricIndex:
         for k in range(2, order + 1):
             multisets = list(itertools.combinations_with_replacement(coordinates, k))
             rest = [[smaller[alpha[:p] + alpha[p + 1 :]] for p in range(k)] for alpha in multisets]
-            # Taking out equal coordinates gives the same term: it counts once, where the coordinate stands first.
+            # Taking out equal coordinates gives the same term: it counts once, at the first of them.
             first = [[p == 0 or alpha[p] != alpha[p - 1] for p in range(k)] for alpha in multisets]
             self.steps.append((torch.tensor(rest), torch.tensor(multisets), torch.tensor(first)))
             smaller = {alpha: row for row, alpha in enumerate(multisets)}
