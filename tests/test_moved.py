@@ -60,7 +60,7 @@ assert "torch" not in __import__("sys").modules
         ("PairClassifier", "treefold.nn.heads"),
         ("Regressor", "treefold.nn.heads"),
         ("TreeModel", "treefold.nn.model"),
-        ("compress", "treefold.nn.compression"),
+        ("compress", "treefold.nn.model"),
     ],
 )
 def test_the_names_of_the_old_models_are_found_in_the_room_that_replaced_them(name: str, new: str) -> None:

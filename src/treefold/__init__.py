@@ -18,11 +18,10 @@ if TYPE_CHECKING:
     )
     from treefold.nn.aggregators import AGGREGATORS, Canonical, Full, Sum, TensorTrain, Tucker
     from treefold.nn.cells import LeafLSTM, LeafRNN, PerLabel, TreeLSTM, TreeRNN
-    from treefold.nn.compression import compress
     from treefold.nn.encoder import TreeEncoder
     from treefold.nn.heads import Classifier, PairClassifier, Regressor
     from treefold.nn.labels import Embedding, Numeric, OneHot, Thermometer
-    from treefold.nn.model import TreeModel
+    from treefold.nn.model import TreeModel, compress
     from treefold.trees.batch import Batch
     from treefold.trees.forest import Forest
     from treefold.trees.tree import Tree
@@ -63,7 +62,7 @@ _HOMES = {
     "PairClassifier": "treefold.nn.heads",
     "Regressor": "treefold.nn.heads",
     "TreeModel": "treefold.nn.model",
-    "compress": "treefold.nn.compression",
+    "compress": "treefold.nn.model",
     "Tree": "treefold.trees.tree",
     "Vocabulary": "treefold.trees.vocabulary",
 }

@@ -27,7 +27,7 @@ from treefold import (
 from treefold.nn.aggregators import AGGREGATORS
 from treefold.nn.cells import CELLS as CELL_KINDS
 from treefold.nn.cells import Cell
-from treefold.nn.compression import compress
+from treefold.nn.model import compress
 
 STATE, ARITY, RANK = 3, 4, 2
 LEAVES, OPERATORS = ["a", "b", "c", "d", "e"], ["f", "g"]

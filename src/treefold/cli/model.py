@@ -253,7 +253,7 @@ def compress(
     from treefold.data.dataset import Dataset
     from treefold.files import atomic_folder, require_replaceable
     from treefold.nn.aggregators import AGGREGATORS
-    from treefold.nn.compression import compress as compress_model
+    from treefold.nn.model import compress as compress_model
     from treefold.training.saving import CONFIG, SavedModel, load_model
 
     require_replaceable(out_folder, force=force, sign=CONFIG)

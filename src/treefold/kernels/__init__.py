@@ -5,9 +5,8 @@
 - layout: a cell's parameters in one flat array, and their tables
 - gather: batches from a forest
 - plan: equal subtrees, and the order of the work
-- fold: the two passes
+- fold: the two passes; a unit's children, for the kernels of forms
 - affine, vectors: matrix products and activations
-- children: a unit's children, for the kernels of forms
 - threads: batches in parts
 - optimisers: steps over a flat tensor
 

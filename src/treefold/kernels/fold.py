@@ -4,10 +4,12 @@ A pass goes through the steps of the plan. A step is a run of units, which a for
 run of edges, which take the linear images of children. Forms and cells are called by their addresses in the tables.
 """
 
+from typing import Any
+
 import numpy as np
 
 from treefold.kernels.affine import affine, affine_inputs_backward, affine_weights_backward
-from treefold.kernels.compile import allocating, call, entry_point, matrix, refer
+from treefold.kernels.compile import allocating, call, entry_point, inlined, matrix, refer
 from treefold.kernels.records import BLOCK, Gradients, Matrix, Plan, States, Vector, Weights
 
 # Axes:  U units · C state size · S memory size · G gates · R rank · X label vectors · M label size
@@ -185,3 +187,42 @@ def fold_backward(
         rows = plan.identity[run.start : run.stop]
         affine_weights_backward(gradients.label, zero, rows, labels, zero, plan.label_row, d_columns)
         affine_inputs_backward(gradients.label, zero, run.start, run.stop, d_vectors, zero, plan.label_row, columns)
+
+
+# For the kernels of forms: a unit's children, as their images, their states, or the gradients of either.
+
+
+@inlined
+def child_input(weights: Weights, plan: Plan, states: States | Gradients, child: int) -> Vector:
+    """Return the state of a child as its parent sees it: scaled by the child's gate, if the cell has gates that come first."""
+    if weights.tables.cells[0].edge_cache:
+        scaled: Vector = states.edges[plan.child_edge[child]]
+        return scaled
+    state: Vector = states.memory[plan.child_unit[child]]
+    return state
+
+
+@inlined
+def place_count(plan: Plan, unit: int, operator: Any) -> int:
+    """Return how many places the children of a unit have: all slots of an operator, or one for each child if they are shared."""
+    return int(plan.children[unit + 1] - plan.children[unit] if operator.shared else operator.arity)
+
+
+@inlined
+def is_at(plan: Plan, unit: int, operator: Any, place: int, child: int) -> bool:
+    """Say whether a child, one of the list ``plan.child_unit``, is the child of a unit in this place."""
+    own = plan.children[unit] <= child < plan.children[unit + 1]
+    return bool(own and (operator.shared or plan.child_slot[child] == place))
+
+
+@inlined
+def image_of(
+    weights: Weights, plan: Plan, operator: Any, place: int, child: int, projected: Matrix, values: Vector
+) -> Vector:
+    """Return the image of a child, or the bias of its slot if it is absent, child -1; or the gradient of either."""
+    if child >= 0:
+        image: Vector = projected[plan.child_edge[child]]
+        return image
+    slot = weights.tables.slots[operator.first_slot + place]
+    start = slot.start + weights.tables.state_size * slot.width
+    return values[start : start + slot.width]

@@ -5,10 +5,9 @@
 - labels: from labels to vectors
 - encoder: the states of a batch
 - heads: from states to answers
-- model: an encoder with a head
+- model: an encoder with a head; compression of trained ones
 - engine: how a model is computed
 - flat: all parameters of a training in one tensor
-- compression: trained models with decomposed tensors
 - math: the algebra below
 """
 
@@ -24,7 +23,7 @@ _HOMES = {
     "Regressor": "heads",
     "TreeEncoder": "encoder",
     "TreeModel": "model",
-    "compress": "compression",
+    "compress": "model",
     "engine_for": "engine",
 }
 

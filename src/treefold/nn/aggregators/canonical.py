@@ -6,13 +6,12 @@ import torch
 from torch import Tensor, nn
 
 from treefold.kernels.affine import copy
-from treefold.kernels.children import image_of, is_at, place_count
 from treefold.kernels.compile import inlined, kernel, matrix
+from treefold.kernels.fold import image_of, is_at, place_count
 from treefold.kernels.layout import FormKernel, GatePlaces
 from treefold.kernels.records import Gradients, Groups, Ints, Matrix, Plan, States, Tables, Weights
 from treefold.nn.aggregators.base import Aggregator, balance_output
-from treefold.nn.aggregators.tied import fit_tied
-from treefold.nn.math.decompositions import canonical_als, khatri_rao
+from treefold.nn.math.decompositions import canonical_als, fit_tied, khatri_rao
 from treefold.nn.math.functional import homogenise
 
 # Axes:  N nodes of one level · L child slots · C state size · K output size · R rank · M label size

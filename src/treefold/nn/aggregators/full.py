@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from treefold.kernels.affine import affine, affine_inputs_backward, affine_weights_backward, clear, copy
-from treefold.kernels.children import child_input
 from treefold.kernels.compile import inlined, kernel, matrix
+from treefold.kernels.fold import child_input
 from treefold.kernels.layout import FormKernel, GatePlaces
 from treefold.kernels.records import (
     BLOCK,

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from treefold.errors import ConfigurationError
 from treefold.kernels.affine import copy
-from treefold.kernels.children import child_input, is_at, place_count
 from treefold.kernels.compile import inlined, kernel, matrix
+from treefold.kernels.fold import child_input, is_at, place_count
 from treefold.kernels.layout import FormKernel, GatePlaces
 from treefold.kernels.records import Gradients, Groups, Ints, Matrix, Plan, States, Tables, Vector, Weights
 from treefold.nn.aggregators.base import Aggregator, require_entries
