@@ -93,8 +93,8 @@ def _first_use(case: str) -> Values:
         return {
             "first_seconds": first["seconds"],
             "second_seconds": second["seconds"],
-            "announced": first["warnings"],
-            "announced_again": second["warnings"],
+            "announced": [said.replace(folder, "CACHE") for said in first["warnings"]],
+            "announced_again": [said.replace(folder, "CACHE") for said in second["warnings"]],
             "kept_files": len(kept),
             "compiled_again": _files(folder) != kept,
         }
