@@ -27,7 +27,7 @@ def test_an_embedding_learns_or_starts_from_given_vectors() -> None:
     with pytest.raises(ShapeError, match=r"a vector for each of 3 labels, got the shape \(2, 3\)"):
         Embedding("abc", vectors=given)
     with pytest.raises(
-        ShapeError, match="expects finite numbers, got NaN or infinity in the vector of 'b'; replace them"
+        ShapeError, match="expects finite numbers, got NaN or infinity in the vector of 'b'; replace it"
     ):
         Embedding("ab", vectors=[[1.0, 2.0], [float("nan"), 0.0]])
     with pytest.raises(ConfigurationError, match="either a size or given vectors, got both or none"):
