@@ -123,9 +123,11 @@ def _training(folder: Path) -> dict[str, Any] | None:
             "seconds": round(sum(line["seconds"] for line in lines), 3),
             "last": lines[-1] if lines else None,
         }
-        scores = [line["validation_score"] for line in lines if "validation_score" in line]
+        # As in training: of equal scores, the one with the lower loss.
+        found = [line for line in lines if "validation_score" in line]
+        scores = [(line["validation_score"], -line.get("validation_loss", 0.0)) for line in found]
     except (ValueError, KeyError, TypeError) as problem:
         raise ModelFileError(f"{path}: expected a JSON object a line, got {problem!r}; remove the file.") from None
     if scores:
-        summary |= {"best_epoch": scores.index(max(scores)) + 1, "best_validation_score": max(scores)}
+        summary |= {"best_epoch": scores.index(max(scores)) + 1, "best_validation_score": max(scores)[0]}
     return summary
