@@ -37,9 +37,9 @@ def train(
     """Train a model and write it to a run directory.
 
     Settings that are not given are chosen from the data; `treefold describe RUN` shows them. Training stops when the
-    validation score (of equal scores, the loss) has not improved for `patience` epochs, and keeps the best weights. An interrupted run continues with
-    `--resume`, and ends with the same weights as without the interruption. Several processes train one model together with
-    `torchrun --nproc-per-node 2 -m treefold train …`: each takes a part of every batch.
+    validation score (of equal scores, the loss) has not improved for `patience` epochs, and keeps the best weights. An
+    interrupted run continues with `--resume`, and ends with the same weights as without the interruption. Several processes
+    train one model together with `torchrun --nproc-per-node 2 -m treefold train …`: each takes a part of every batch.
 
     Example: `treefold train data/listops --out runs/hosvd --set aggregator=tucker --set state_size=20 --set rank=3`
     """
