@@ -1,7 +1,7 @@
 """The base of all estimators: their arguments, training, and prediction."""
 
 import contextlib
-import math
+import dataclasses
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -18,8 +18,9 @@ from treefold.estimators.inputs import accept_unknown_labels, forest_of, unknown
 from treefold.estimators.targets import hold_out
 from treefold.kernels.threads import threads
 from treefold.nn.model import TreeModel
-from treefold.training.build import build_model, facts_of, resolve
+from treefold.training.build import build_model, facts_of
 from treefold.training.examples import Examples, outputs_of
+from treefold.training.recipe import choose
 from treefold.training.saving import SavedModel
 from treefold.training.settings import ModelSettings, RunSettings, TrainingSettings
 from treefold.training.task import Floats, task_of
@@ -37,27 +38,41 @@ _MODEL = (
     "arity",
     "per_label",
     "labels",
+    "label_size",
     "direction",
+    "siblings",
+    "readout",
     "hidden",
     "dropout",
 )
-_TRAINING = ("optimiser", "learning_rate", "schedule", "epochs", "batch_size", "patience", "l2", "weight_decay", "clip")
-_EPOCHS, _MOST_EPOCHS, _STEPS = 40, 200, 800  # few trees need more epochs for as many steps
-_RATES = {"adamw": 0.005}
+_TRAINING = (
+    "optimiser",
+    "learning_rate",
+    "schedule",
+    "epochs",
+    "batch_size",
+    "patience",
+    "keep",
+    "l2",
+    "weight_decay",
+    "clip",
+)
 
 
 class TreeEstimator(BaseEstimator):  # type: ignore[misc]
-    """The base of all estimators, with their arguments.
+    """The base of all estimators, with their arguments. Those that are None are chosen from the trees, by the recipe that
+    `treefold train` uses as well (`treefold.training.recipe`); ``reasons_`` says why. The word "none" switches a setting off:
+    ``patience="none"``, ``clip="none"``.
 
-    Model: ``cell`` ("lstm", "rnn"), ``aggregator``, ``state_size``, ``rank``, ``shared``, ``arity``, ``per_label`` (a cell for
-    each operator), ``labels`` ("onehot", "thermometer", "embedding", "numeric"), ``direction`` ("up", "down", "both"),
-    ``hidden`` layers of the head, ``dropout``: see `ModelSettings`. Those that are None are chosen from the trees.
+    Model: ``cell`` ("lstm", "gru", "rnn"), ``aggregator``, ``state_size``, ``rank``, ``shared``, ``arity``, ``per_label`` (a cell
+    for each operator), ``labels`` ("onehot", "thermometer", "embedding", "numeric"), ``label_size``, ``direction`` ("up", "down",
+    "both"), ``siblings`` (states follow the order of siblings), ``readout`` ("root", "mean", "max", "sum", "attention", or several
+    joined by +), ``hidden`` layers of the head, ``dropout``: see `ModelSettings`.
 
-    Training: ``optimiser`` ("adamw", "adadelta"), ``learning_rate`` (None: 0.005 for adamw), ``schedule`` ("cosine",
-    "constant"), ``epochs`` (None: 40, up to 200 for few trees), ``batch_size``, ``l2``, ``weight_decay``, ``clip``: see
-    `TrainingSettings`. A ``validation_fraction`` of the trees is held out, if these are ten or more; the weights of the best
-    epoch are kept, and training stops if ``patience`` epochs in a row were no better (None: never).
-    ``class_weight`` is None, "balanced" or a dict.
+    Training: ``optimiser`` ("adamw", "adadelta"), ``learning_rate``, ``schedule`` ("cosine", "constant"), ``epochs``,
+    ``batch_size``, ``l2``, ``weight_decay``, ``clip``: see `TrainingSettings`. A ``validation_fraction`` of the trees is held out,
+    if these are ten or more. With ``keep="best"``, the weights of the best epoch are kept, and training stops if ``patience``
+    epochs in a row were no better; with ``keep="last"``, those of the last. ``class_weight`` is None, "balanced" or a dict.
 
     ``unknown`` says how to treat labels that no training tree had: "error" raises, "zero" gives them a zero label vector. If
     operators have their own cells, an inner node with an unknown label then counts as a leaf. ``warm_start`` continues from
@@ -78,26 +93,30 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
     def __init__(
         self,
         *,
-        cell: str = "lstm",
+        cell: str | None = None,
         aggregator: str | None = None,
-        state_size: int = 20,
+        state_size: int | None = None,
         rank: int | None = None,
         shared: bool | None = None,
         arity: int | None = None,
         per_label: bool | None = None,
         labels: str | None = None,
-        direction: str = "up",
-        hidden: Sequence[int] = (20, 20),
-        dropout: float = 0.0,
-        optimiser: str = "adamw",
+        label_size: int | None = None,
+        direction: str | None = None,
+        siblings: bool | None = None,
+        readout: str | None = None,
+        hidden: Sequence[int] | None = None,
+        dropout: float | None = None,
+        optimiser: str | None = None,
         learning_rate: float | None = None,
-        schedule: str = "cosine",
+        schedule: str | None = None,
         epochs: int | None = None,
-        batch_size: int = 50,
-        patience: int | None = 20,
-        l2: float = 0.0,
-        weight_decay: float = 1e-4,
-        clip: float | None = 1.0,
+        batch_size: int | None = None,
+        patience: int | str | None = None,
+        keep: str | None = None,
+        l2: float | None = None,
+        weight_decay: float | None = None,
+        clip: float | str | None = None,
         validation_fraction: float = 0.1,
         class_weight: Any = None,
         unknown: str = "error",
@@ -114,7 +133,10 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
         self.arity = arity
         self.per_label = per_label
         self.labels = labels
+        self.label_size = label_size
         self.direction = direction
+        self.siblings = siblings
+        self.readout = readout
         self.hidden = hidden
         self.dropout = dropout
         self.optimiser = optimiser
@@ -123,6 +145,7 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
         self.epochs = epochs
         self.batch_size = batch_size
         self.patience = patience
+        self.keep = keep
         self.l2 = l2
         self.weight_decay = weight_decay
         self.clip = clip
@@ -148,6 +171,12 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
         tags.input_tags.one_d_array = True
         tags.input_tags.string = True
         return tags
+
+    @property
+    def reasons_(self) -> tuple[str, ...]:
+        """Why the settings are as they are."""
+        check_is_fitted(self, "saved_")
+        return self.saved_.reasons
 
     @property
     def _name(self) -> str:
@@ -179,15 +208,16 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _start(self, examples: Examples, outputs: int, class_names: tuple[str, ...], seed: int) -> SavedModel:
         """Return the model to train, a fresh one or that of the last fit, with its settings."""
-        training = self._training_settings(seed, len(examples))
+        task = examples.task
+        settings = RunSettings(task=task.name, model=self._model_settings(), training=self._training_settings(seed))
         if self.warm_start and hasattr(self, "saved_"):
             self._check_warm_start(examples, outputs, class_names)
-            settings = self.saved_.settings.model_copy(update={"training": training})
-            return SavedModel(self.saved_.model, settings, self.saved_.labels, class_names, self.saved_.outputs)
-        chosen, labels = resolve(self._model_settings(), facts_of(examples.forest))
-        settings = RunSettings(task=examples.task.name, model=chosen, training=training)
-        model = build_model(chosen, labels, examples.task, outputs)
-        return SavedModel(model, settings, labels, class_names, outputs)
+            training = choose(settings, facts_of(examples.forest), len(examples)).settings.training
+            known = self.saved_.settings.model_copy(update={"training": training})
+            return dataclasses.replace(self.saved_, settings=known, classes=class_names)
+        recipe = choose(settings, facts_of(examples.forest), len(examples))
+        model = build_model(recipe.settings.model, recipe.labels, task, outputs)
+        return SavedModel(model, recipe.settings, recipe.labels, class_names, outputs, recipe.reasons)
 
     def _check_warm_start(self, examples: Examples, outputs: int, class_names: tuple[str, ...]) -> None:
         saved = self.saved_
@@ -202,8 +232,10 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
             raise TrainingError(
                 f"{self._name} with warm_start=True expects labels that the model knows, got {others[0]!r}; {remedy}."
             )
-        for name, value in self._model_settings():
-            if value is not None and name in _MODEL and value != getattr(saved.settings.model, name):
+        given = self._model_settings()
+        for name in given.model_fields_set:
+            value = getattr(given, name)
+            if value != getattr(saved.settings.model, name):
                 raise ConfigurationError(
                     f"{self._name} with warm_start=True expects the model of the last fit, "
                     f"{name}={getattr(saved.settings.model, name)!r}, got {value!r}; {remedy}."
@@ -229,19 +261,16 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
         return accept_unknown_labels(model, others) if self.unknown == "zero" else model
 
     def _model_settings(self) -> ModelSettings:
-        return ModelSettings.of({name: _plain(getattr(self, name)) for name in _MODEL}, self._name)
+        return ModelSettings.of(self._given(_MODEL), self._name)
 
-    def _training_settings(self, seed: int, count: int) -> TrainingSettings:
-        values = {name: _plain(getattr(self, name)) for name in _TRAINING}
-        values |= {"seed": seed, "threads": _plain(self.n_threads)}
-        if values["learning_rate"] is None:
-            values["learning_rate"] = _RATES.get(values["optimiser"])
-        if values["epochs"] is not None:
-            return TrainingSettings.of(values, self._name)
-        settings = TrainingSettings.of({**values, "epochs": _EPOCHS}, self._name)
-        steps = math.ceil(count / settings.batch_size)
-        epochs = max(_EPOCHS, min(_MOST_EPOCHS, math.ceil(_STEPS / steps)))
-        return settings.model_copy(update={"epochs": epochs})
+    def _training_settings(self, seed: int) -> TrainingSettings:
+        values = self._given(_TRAINING) | {"seed": seed, "threads": _plain(self.n_threads)}
+        return TrainingSettings.of(values, self._name)
+
+    def _given(self, names: Sequence[str]) -> dict[str, Any]:
+        """Return the arguments that are not None."""
+        values = {name: _plain(getattr(self, name)) for name in names}
+        return {name: value for name, value in values.items() if value is not None}
 
     def _threads(self) -> contextlib.AbstractContextManager[None]:
         if self.n_threads is not None:

@@ -36,6 +36,10 @@ class TreeEncoder(nn.Module):
     ``labels`` turns labels into the vectors that the cell sees; None if the cell has ``label_size=None``. The encoder
     knows the labels of ``vocabulary``, and takes batches of any forest that has no others.
 
+    ``siblings`` makes the order of children matter, for any number of them: instead of its children, a node sees its last child
+    in slot 0 and its previous sibling in slot 1 (`Batch.by_siblings`). A node's state then tells of its subtree and of those of
+    its elder siblings; the root's still tells of the whole tree.
+
     ``backend`` says how the upward pass runs, with the same meaning: ``torch``, level by level on any device; ``fused``, by
     compiled kernels on the CPU, a whole batch in one call; ``auto``, whichever is faster. In the fused way equal subtrees of a
     batch are computed once, unless ``share_subtrees`` is off. Both attributes may be set later.
@@ -55,6 +59,7 @@ class TreeEncoder(nn.Module):
         *,
         direction: Direction = "up",
         down_cell: Cell | None = None,
+        siblings: bool = False,
         backend: Backend = "auto",
         share_subtrees: bool = True,
     ) -> None:
@@ -71,6 +76,7 @@ class TreeEncoder(nn.Module):
         if down_cell is not None and direction != "both":
             raise ConfigurationError(f"TreeEncoder expects a down_cell with direction='both' only, got {direction!r}.")
         self.direction: Direction = direction
+        self.siblings = siblings
         self.labels = labels
         self.cells = nn.ModuleDict()
         if direction != "down":
@@ -80,6 +86,10 @@ class TreeEncoder(nn.Module):
         for name in self.cells:
             _check_cell(self.cell(name), labels, cell)
         self._allowed = {name: _arities(self.cell(name)) for name in self.cells}
+        if siblings:
+            for name in self.cells:
+                _check_siblings(self.cell(name), self._allowed[name])
+                self._allowed[name] = np.full_like(self._allowed[name], _ANY_NUMBER)
         if direction != "up":
             _check_down(self.cell("down"))
         self.operators = cell.operators
@@ -101,6 +111,10 @@ class TreeEncoder(nn.Module):
     def forward(self, batch: Batch | Forest) -> Encoding:
         """Encode a batch of trees, or all trees of a forest."""
         return engine_for(self).encode(as_batch(batch))
+
+    def linked(self, batch: Batch) -> Batch:
+        """Return a batch with the links that the cells follow: from children to parents, or along siblings."""
+        return batch.by_siblings() if self.siblings else batch
 
     def cell(self, name: str) -> Cell:
         """Return the cell of a direction, "up" or "down"."""
@@ -265,6 +279,15 @@ def _check_down(cell: Cell) -> None:
         raise ConfigurationError(
             "TreeEncoder with direction='down' expects leaves that see their parent, got a cell of leaves alone; "
             "make PerLabel with leaf=TreeRNN(…, label_size=…) or leaf=TreeLSTM(…, label_size=…)."
+        )
+
+
+def _check_siblings(cell: Cell, allowed: Ints) -> None:
+    """Raise if a node could not see its last child and its previous sibling."""
+    if allowed.min() < 2:
+        raise ConfigurationError(
+            f"TreeEncoder with siblings=True expects cells with two slots, one for the last child and one for the previous "
+            f"sibling, got {int(allowed.min())}; make the cell with arity=2, and leaves with a cell that takes children."
         )
 
 

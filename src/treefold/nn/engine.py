@@ -6,7 +6,7 @@ compiled kernels on the CPU, and hands everything else to torch. Both have the s
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
 import numpy as np
@@ -24,7 +24,7 @@ from treefold.kernels.threads import grow_workspace, part_count, part_ends, run_
 from treefold.nn.cells.base import Cell, layout_of
 from treefold.nn.flat import FlatParameters
 from treefold.nn.heads import HeadKernel, has_hooks
-from treefold.trees.batch import Batch, Schedule
+from treefold.trees.batch import Batch, Schedule, link_siblings
 from treefold.trees.forest import Forest
 
 if TYPE_CHECKING:
@@ -56,11 +56,16 @@ class Memories:
 @final
 @dataclass(frozen=True)
 class Encoding:
-    """The states of a batch; with both directions, the upward state of a node followed by its downward state."""
+    """The states of a batch; with both directions, the upward state of a node followed by its downward state.
+
+    ``label_rows`` (N,) are the rows of the nodes' labels in ``label_vectors`` (X, M), -1 for a node whose cell sees no label.
+    """
 
     passes: list[Memories]
     state_size: int
     batch: Batch
+    label_rows: Ints
+    label_vectors: Tensor | None
 
     @property
     def nodes(self) -> Tensor:
@@ -71,6 +76,14 @@ class Encoding:
     def roots(self) -> Tensor:
         """The states of the roots, (B, C)."""
         return self._states(self.batch.roots)
+
+    @property
+    def labels(self) -> Tensor | None:
+        """The label vectors of all nodes, (N, M), zero where a cell sees no label; None if there are none."""
+        if self.label_vectors is None:
+            return None
+        table = nn.functional.pad(self.label_vectors, (0, 0, 1, 0))
+        return table.index_select(0, torch.from_numpy(self.label_rows + 1).to(table.device))
 
     def _states(self, nodes: Ints) -> Tensor:
         states = [memories.of(nodes)[:, : self.state_size] for memories in self.passes]
@@ -93,28 +106,30 @@ class TorchEngine:
 
     def encode(self, batch: Batch) -> Encoding:
         """Compute the states of a batch, differentiable."""
-        return self._finish(batch, [])
+        batch = self.encoder.linked(batch)
+        operators, rows, vectors, _ = self.encoder.label_rows(batch, first_parameter(self.encoder.cells))
+        return self._finish(Encoding([], self.encoder.state_size, batch, rows, vectors), operators)
 
-    def _finish(self, batch: Batch, passes: list[Memories]) -> Encoding:
+    def _finish(self, encoding: Encoding, operators: Ints) -> Encoding:
         """Compute the passes that are missing, level by level."""
-        encoder = self.encoder
+        encoder, passes = self.encoder, encoding.passes
         if len(passes) < len(encoder.cells):
-            operators, codes = encoder.codes(batch)
-            schedule, reference = batch.schedule, first_parameter(encoder.cells)
-            operators, codes = operators[schedule.order], codes[schedule.order]
-            operator = torch.from_numpy(operators).to(reference.device)
-            label = encoder.label_vectors(batch, operators, codes, reference)
+            schedule, reference = encoding.batch.schedule, first_parameter(encoder.cells)
+            operator = torch.from_numpy(operators[schedule.order]).to(reference.device)
+            label = encoding.labels
+            if label is not None:
+                label = label.index_select(0, torch.from_numpy(schedule.order).to(reference.device))
             for name in list(encoder.cells)[len(passes) :]:
                 fold = {"up": _fold_up, "down": _fold_down}[name]
                 blocks = fold(encoder.cell(name), schedule, label, operator, reference)
                 passes = [*passes, Memories(blocks, schedule.places)]
-        return Encoding(passes, encoder.state_size, batch)
+        return replace(encoding, passes=passes)
 
     def answer(self, batch: Batch) -> Tensor:
         """Return the model's outputs for a batch, differentiable."""
         assert self.model is not None
         encoding, head = self.encoder(batch), self.model.head
-        outputs: Tensor = head(encoding.nodes if head.reads == "nodes" else encoding.roots)
+        outputs: Tensor = head(encoding.nodes if head.reads == "nodes" else self.model.readout(encoding))
         return outputs
 
     def outputs(self, forest: Forest, trees: Ints) -> Tensor:
@@ -202,6 +217,7 @@ class FusedEngine(TorchEngine):
             model is not None
             and list(encoder.cells) == ["up"]
             and model.head.reads == "roots"
+            and model.readout.is_root
             and not any(map(has_hooks, (model, encoder, model.head)))
         ):
             head = model.head_kernel()
@@ -215,9 +231,11 @@ class FusedEngine(TorchEngine):
         encoder = self.encoder
         if not self._is_worth_it(len(batch), batch.node_count):
             return super().encode(batch)
+        batch = encoder.linked(batch)
         operators, rows, vectors, share = encoder.label_rows(batch, first_parameter(encoder.cells))
         memories, units = _fold(self, batch, operators, rows, vectors, share=share)
-        return self._finish(batch, [Memories([memories], units)])
+        encoding = Encoding([Memories([memories], units)], encoder.state_size, batch, rows, vectors)
+        return self._finish(encoding, operators)
 
     def answer(self, batch: Batch) -> Tensor:
         """Return the model's outputs for a batch, differentiable; the head's kernel computes them if no gradient is asked for."""
@@ -226,7 +244,7 @@ class FusedEngine(TorchEngine):
             return super().answer(batch)
         if len(batch) % head.trees or not head.is_worth_it(len(batch)):
             return super().answer(batch)
-        like = first_parameter(self.encoder.cells)
+        like, batch = first_parameter(self.encoder.cells), self.encoder.linked(batch)
         operators, rows, vectors, share = self.encoder.label_rows(batch, like)
         head_values = self._values(head.layout)
         if part_count(len(batch)) > 1 or vectors is None or vectors.dtype != like.dtype:
@@ -315,7 +333,7 @@ class FusedEngine(TorchEngine):
         if parts > 1 and not head.can_split(len(trees)):
             return None
         firsts = [0, *part_ends(ends, parts)]
-        return _Nodes(forest, trees, alphabet, list(map(slice, firsts, firsts[1:])))
+        return _Nodes(forest, trees, alphabet, list(map(slice, firsts, firsts[1:])), siblings=self.encoder.siblings)
 
     def _is_worth_it(self, trees: int, nodes: int) -> bool:
         """Say whether kernels are faster: unless large matrices meet many nodes, or many threads."""
@@ -351,8 +369,10 @@ class _Folded(NamedTuple):
 class _Nodes:
     """Trees of a forest, gathered in parts, each by the thread that computes it."""
 
-    def __init__(self, forest: Forest, trees: Ints, alphabet: Alphabet, parts: list[slice]) -> None:
-        self.parts, self.vectors_learn = parts, alphabet.vectors.requires_grad
+    def __init__(
+        self, forest: Forest, trees: Ints, alphabet: Alphabet, parts: list[slice], *, siblings: bool
+    ) -> None:
+        self.parts, self.vectors_learn, self._siblings = parts, alphabet.vectors.requires_grad, siblings
         self.vectors: Matrix = alphabet.vectors.detach().contiguous().numpy()
         self._trees, self._columns, self._alphabet = trees, columns_of(forest), alphabet[:3]
 
@@ -362,6 +382,8 @@ class _Nodes:
         if not is_sound:
             return None
         parents, slots, operators, rows = sides
+        if self._siblings:
+            parents, slots = link_siblings(parents)
         plan = make_plan(weights.tables, parents, slots, 0, operators, rows, share)
         states = _forward(weights, plan, self.vectors, is_kept=is_kept)
         return _Folded(plan, states, plan.unit_of[roots])

@@ -14,6 +14,7 @@ from treefold.nn.cells import Cell
 from treefold.nn.encoder import TreeEncoder, as_batch
 from treefold.nn.engine import FusedEngine, TorchEngine, engine_for
 from treefold.nn.heads import Head, HeadKernel, has_hooks
+from treefold.nn.readout import Readout
 from treefold.trees.batch import Batch, Ints
 from treefold.trees.forest import Forest
 
@@ -24,7 +25,10 @@ Model = TypeVar("Model", bound=nn.Module)
 
 @final
 class TreeModel(nn.Module):
-    """An encoder with a head: from a batch of trees to answers.
+    """An encoder, a readout and a head: from a batch of trees to answers.
+
+    ``readout`` says which states the head sees: "root", "mean", "max", "sum", "attention" of all nodes, or several joined, such
+    as "root+mean+max" (`Readout`). A head that reads nodes has none.
 
     >>> from treefold import Classifier, OneHot, TreeLSTM
     >>> forest = Forest(["(and (not a) b)", "c"])
@@ -36,18 +40,21 @@ class TreeModel(nn.Module):
 
     def __init__(self, encoder: TreeEncoder, head: Head, readout: str = "root") -> None:
         super().__init__()
-        require_choice("TreeModel", "readout", readout, ["root"])
         if not isinstance(encoder, TreeEncoder) or not isinstance(head, Head):
             raise ConfigurationError(
                 f"TreeModel expects an encoder and a head, got {type(encoder).__name__} and {type(head).__name__}."
             )
-        if head.in_size != encoder.out_size:
+        made = readout_of(encoder, readout)
+        if head.reads == "nodes" and not made.is_root:
             raise ConfigurationError(
-                f"TreeModel expects a head with in_size={encoder.out_size}, the encoder's out_size, got {head.in_size}."
+                f"TreeModel expects no readout for a head that reads nodes, got {readout!r}; leave it out."
             )
+        if head.in_size != made.out_size:
+            owner = "the encoder's out_size" if made.is_root else f"the size of the readout {readout!r}"
+            raise ConfigurationError(f"TreeModel expects a head with in_size={made.out_size}, {owner}, got {head.in_size}.")
         self.encoder = encoder
+        self.readout = made
         self.head = head
-        self.readout = readout
         self._head_kernel: tuple[list[nn.Module], HeadKernel | None] | None = None
 
     def forward(self, batch: Batch | Forest) -> Tensor:
@@ -98,6 +105,12 @@ class TreeModel(nn.Module):
             return []
         head = self.head_kernel()
         return [engine.layout, *([] if head is None else [head.layout])]
+
+
+def readout_of(encoder: TreeEncoder, name: str) -> Readout:
+    """Make a readout of an encoder's states and labels; its ``out_size`` is the head's ``in_size``."""
+    label_size = None if encoder.labels is None else encoder.labels.size
+    return Readout(name, state_size=encoder.out_size, label_size=label_size)
 
 
 def compress(model: Model, aggregator: str = "tucker", *, rank: int | None = None) -> Model:

@@ -78,6 +78,7 @@ class Grid(Settings):
     name: str = Field(min_length=1)
     seeds: tuple[Seed, ...] = Field(min_length=1)
     task: TaskName | None = None
+    recipe: Literal["auto", "paper"] = "auto"
     data: DataSource = DataSource()
     model: dict[str, Any] = Field(default_factory=dict)
     training: dict[str, Any] = Field(default_factory=dict)

@@ -19,8 +19,9 @@ from treefold.nn.cells import PerLabel
 from treefold.nn.model import TreeModel
 from treefold.sweeps.grid import DataSource, Grid, title_of
 from treefold.sweeps.results import RunResult, key_of
-from treefold.training.build import build_model, facts_of, resolve
+from treefold.training.build import build_model, facts_of
 from treefold.training.examples import Examples
+from treefold.training.recipe import choose
 from treefold.training.run import trees_seen
 from treefold.training.settings import RunSettings, TrainingSettings
 from treefold.training.task import default_task, task_of
@@ -112,14 +113,16 @@ def plan(grid: Grid, data: Dataset, where: str) -> list[Run]:
     size = _epoch_size(data)
     for each in grid.configurations(where):
         try:
-            settings, labels = resolve(each.model, facts)
+            given = RunSettings(task=task, recipe=grid.recipe, model=each.model, training=each.training)
+            settings, labels, _ = choose(given, facts, size.examples)
             with torch.random.fork_rng():
-                model = build_model(settings, labels, task, task_of(task).outputs(data))
+                model = build_model(settings.model, labels, task, task_of(task).outputs(data))
         except TreefoldError as problem:
             raise ConfigurationError(f"{each.name}: {problem}") from None
-        multiply_adds, seconds = _cost(model, size, each.training)
+        multiply_adds, seconds = _cost(model, size, settings.training)
         for place, seed in enumerate(grid.seeds):
-            whole = RunSettings(task=task, model=settings, training=each.training.model_copy(update={"seed": seed}))
+            seeded = settings.training.model_copy(update={"seed": seed})
+            whole = settings.model_copy(update={"training": seeded})
             key = key_of(whole, fingerprint)
             if key in names:  # settings resolved from the data may equal those written in another entry
                 raise ConfigurationError(

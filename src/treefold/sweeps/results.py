@@ -16,7 +16,10 @@ from treefold.training.settings import RunSettings, Settings
 VERSION: Final = 1
 RESULTS, DAMAGED = "results.jsonl", "results.jsonl.damaged"
 _NOT_IN_KEY: Final = {"checkpoint_minutes", "tensorboard"}  # they do not change the outcome of a run
-_ADDED_LATER: Final = {"reduction": "mean"}  # keys of older runs lack these settings, which then had this value
+_ADDED_LATER: Final = {  # keys of older runs lack these settings, which then had this value
+    "model": {"siblings": False, "readout": "root"},
+    "training": {"reduction": "mean", "keep": "best"},
+}
 
 
 class Stopped(Settings):
@@ -79,12 +82,13 @@ def key_of(settings: RunSettings, fingerprint: Mapping[str, Any]) -> str:
     >>> key_of(RunSettings(), {"crc32": 1}) == key_of(RunSettings.of({"training": {"seed": 9}}), {"crc32": 1})
     False
     """
-    values = settings.model_dump(mode="json")
-    values["training"] = {
-        name: value
-        for name, value in values["training"].items()
-        if name not in _NOT_IN_KEY and (name not in _ADDED_LATER or value != _ADDED_LATER[name])
-    }
+    values = settings.model_dump(mode="json", exclude={"recipe"})  # which has been followed
+    for group, later in _ADDED_LATER.items():
+        values[group] = {
+            name: value
+            for name, value in values[group].items()
+            if name not in _NOT_IN_KEY and (name not in later or value != later[name])
+        }
     content = json.dumps({"version": VERSION, "data": dict(fingerprint), "settings": values}, sort_keys=True)
     return hashlib.blake2b(content.encode(), digest_size=8).hexdigest()
 

@@ -11,7 +11,7 @@ from treefold.nn.aggregators import Aggregator
 from treefold.nn.cells import Cell, PerLabel
 from treefold.nn.encoder import TreeEncoder
 from treefold.nn.labels import Embedding, LabelEncoder, Numeric, OneHot, Thermometer
-from treefold.nn.model import TreeModel
+from treefold.nn.model import TreeModel, readout_of
 from treefold.training.plugins import registered
 from treefold.training.settings import ModelSettings
 from treefold.training.task import Task, task_of
@@ -30,20 +30,22 @@ class Labels(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What a model must know about its trees: labels of inner nodes and of leaves, size of vector labels, arity."""
+    """What a model must know about its trees: labels of inner nodes and of leaves, size of vector labels, arity, how many."""
 
     inner: tuple[str, ...]
     leaves: tuple[str, ...]
     vector_size: int
     inner_vectors: bool
     arity: int
+    trees: int
+    nodes: int
 
 
 def facts_of(forest: Forest) -> Facts:
     """Find the labels of inner nodes and of leaves, the length of vector labels, and the greatest slot in use.
 
     >>> facts_of(Forest(["(f a (g b _))"]))
-    Facts(inner=('f', 'g'), leaves=('a', 'b'), vector_size=0, inner_vectors=False, arity=2)
+    Facts(inner=('f', 'g'), leaves=('a', 'b'), vector_size=0, inner_vectors=False, arity=2, trees=1, nodes=4)
     """
     if not len(forest):
         raise TreeError("a model expects at least one tree to learn from, got none.")
@@ -62,7 +64,24 @@ def facts_of(forest: Forest) -> Facts:
         vector_size=forest.vectors.shape[1],
         inner_vectors=bool((forest.labels[is_inner] < 0).any()),
         arity=int(forest.slots[has_parent].max(initial=0)) + 1,
+        trees=len(forest),
+        nodes=forest.node_count,
     )
+
+
+def _has_operators(facts: Facts) -> bool:
+    """Say whether inner nodes are few operators, which no leaf has as its label."""
+    apart = not set(facts.inner) & set(facts.leaves) and not facts.inner_vectors
+    return apart and 0 < len(facts.inner) <= _MOST_OPERATORS
+
+
+def is_formula(facts: Facts) -> bool:
+    """Say whether trees are like formulas: few operators with few children above leaves with few labels, or with vectors.
+
+    >>> is_formula(facts_of(Forest(["(and a (or b a))"]))), is_formula(facts_of(Forest(["(p (b a) a)", "p"])))
+    (True, False)
+    """
+    return _has_operators(facts) and len(facts.leaves) <= _MOST_ONE_HOT and facts.arity <= _WIDEST_TUCKER
 
 
 def resolve(settings: ModelSettings, facts: Facts) -> tuple[ModelSettings, Labels]:
@@ -75,10 +94,7 @@ def resolve(settings: ModelSettings, facts: Facts) -> tuple[ModelSettings, Label
     >>> settings.aggregator, settings.rank, settings.labels, labels
     ('tucker', 3, 'thermometer', Labels(operators=('MAX', 'MIN'), names=('1', '2', '3')))
     """
-    apart = (
-        not set(facts.inner) & set(facts.leaves) and not facts.inner_vectors and 0 < len(facts.inner) <= _MOST_OPERATORS
-    )
-    per_label = apart if settings.per_label is None else settings.per_label
+    per_label = _has_operators(facts) and not settings.siblings if settings.per_label is None else settings.per_label
     if per_label and (facts.inner_vectors or not facts.inner):
         raise ConfigurationError(
             "per_label=true expects inner nodes with text labels, got none or vectors; leave it out."
@@ -96,7 +112,7 @@ def resolve(settings: ModelSettings, facts: Facts) -> tuple[ModelSettings, Label
         raise ConfigurationError(
             f"labels='numeric' expects vectors as labels of all nodes except operators, got {names[0]!r}."
         )
-    arity = settings.arity or facts.arity
+    arity = settings.arity or (2 if settings.siblings else facts.arity)
     wide = arity > _WIDEST_TUCKER
     aggregator = settings.aggregator or ("canonical" if wide else "tucker")
     form: type[Aggregator] = registered("aggregator", aggregator)
@@ -144,8 +160,10 @@ def build_model(settings: ModelSettings, labels: Labels, task: Task | str, outpu
     >>> type(build_model(settings, labels, "tree", 10).head).__name__
     'Classifier'
     """
-    encoder = TreeEncoder(_cell(settings, labels), _label_encoder(settings, labels), direction=settings.direction)
-    return TreeModel(encoder, task_of(task).head(settings, encoder.out_size, outputs))
+    cell, label_encoder = _cell(settings, labels), _label_encoder(settings, labels)
+    encoder = TreeEncoder(cell, label_encoder, direction=settings.direction, siblings=settings.siblings)
+    in_size = readout_of(encoder, settings.readout).out_size
+    return TreeModel(encoder, task_of(task).head(settings, in_size, outputs), settings.readout)
 
 
 def _cell(settings: ModelSettings, labels: Labels) -> Cell:
@@ -167,10 +185,9 @@ def _cell(settings: ModelSettings, labels: Labels) -> Cell:
 
     if not labels.operators:
         return inner(settings.label_size)
-    # Downwards, a leaf has a parent to see.
-    leaf = (
-        make(leaf_class, label_size=settings.label_size) if settings.direction == "up" else inner(settings.label_size)
-    )
+    # Downwards, a leaf has a parent to see; along siblings, its elder sibling.
+    sees_label_alone = settings.direction == "up" and not settings.siblings
+    leaf = make(leaf_class, label_size=settings.label_size) if sees_label_alone else inner(settings.label_size)
     return PerLabel({name: inner(None) for name in labels.operators}, leaf=leaf)
 
 

@@ -21,9 +21,10 @@ from torch import Tensor
 from treefold.data.dataset import Dataset
 from treefold.errors import FileError, ModelFileError, TrainingError
 from treefold.files import clear_unfinished
-from treefold.training.build import build_model, facts_of, resolve
+from treefold.training.build import build_model, facts_of
 from treefold.training.distributed import ALONE, Workers
 from treefold.training.examples import Examples
+from treefold.training.recipe import choose
 from treefold.training.saving import CONFIG, SavedModel, load_model, read_tensors, write_tensors, write_text
 from treefold.training.settings import RunSettings
 from treefold.training.task import task_of
@@ -80,10 +81,9 @@ def train(
             f"training expects a data set with a train split, got {list(data.splits) or 'no split'}; "
             f"make one with `treefold data convert --split 0.8,0.1,0.1`."
         )
-    model_settings, labels = resolve(settings.model, facts_of(trees_seen(data)))
-    settings = settings.model_copy(update={"model": model_settings})
-    model = build_model(model_settings, labels, task, outputs)
-    saved = SavedModel(model, settings, labels, classes, outputs)
+    recipe = choose(settings, facts_of(trees_seen(data)), len(train_numbers))
+    model = build_model(recipe.settings.model, recipe.labels, task, outputs)
+    saved = SavedModel(model, recipe.settings, recipe.labels, classes, outputs, recipe.reasons)
     trainer = _trainer(saved, examples, data, workers)
     if not workers.is_first:
         return _run(saved, trainer, folder, reporter)

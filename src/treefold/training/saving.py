@@ -28,7 +28,8 @@ CONFIG, VOCABULARY, WEIGHTS = "config.toml", "vocabulary.json", "model.safetenso
 class SavedModel:
     """A model with everything that is needed to use it on new trees.
 
-    ``settings`` are resolved: none is left to be chosen from data. ``classes`` are the names of the outputs, empty for numbers.
+    ``settings`` are resolved: none is left to be chosen from data; ``reasons`` say why they were chosen. ``classes`` are the
+    names of the outputs, empty for numbers.
     """
 
     model: TreeModel
@@ -36,6 +37,7 @@ class SavedModel:
     labels: Labels
     classes: tuple[str, ...]
     outputs: int
+    reasons: tuple[str, ...] = ()
 
     @property
     def task(self) -> Task:
@@ -54,6 +56,7 @@ class SavedModel:
             "labels": self.labels.names,
             "classes": self.classes,
             "outputs": self.outputs,
+            "reasons": self.reasons,
         }
         write_text(folder / VOCABULARY, json.dumps(vocabulary, indent=1) + "\n")
         write_tensors(folder / WEIGHTS, self.model.state_dict())
@@ -87,7 +90,8 @@ def load_model(folder: str | os.PathLike[str]) -> SavedModel:
             )
     model.load_state_dict(weights)
     model.eval()
-    return SavedModel(model, settings, labels, tuple(vocabulary["classes"]), vocabulary["outputs"])
+    classes, reasons = tuple(vocabulary["classes"]), tuple(vocabulary["reasons"])
+    return SavedModel(model, settings, labels, classes, vocabulary["outputs"], reasons)
 
 
 def _vocabulary(path: Path) -> dict[str, Any]:
@@ -103,7 +107,8 @@ def _vocabulary(path: Path) -> dict[str, Any]:
     missing = [name for name in ("operators", "labels", "classes", "outputs") if name not in facts]
     if missing:
         raise ModelFileError(f"{path}: expected an entry {missing[0]!r}, got none; the model is damaged.")
-    for name in ("operators", "labels", "classes"):
+    facts.setdefault("reasons", [])  # not in files of older versions
+    for name in ("operators", "labels", "classes", "reasons"):
         if not isinstance(facts[name], list) or not all(isinstance(each, str) for each in facts[name]):
             raise ModelFileError(f"{path}: expected {name!r} to be a list of texts; the model is damaged.")
     count = facts["outputs"]

@@ -1,11 +1,13 @@
 """The training loop."""
 
+import copy
+import logging
 import math
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, field
-from typing import Any, Protocol, final
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NamedTuple, Protocol, final
 
 import numpy as np
 import torch
@@ -21,6 +23,13 @@ from treefold.training.distributed import ALONE, Workers
 from treefold.training.examples import Examples, Score, epoch_batches
 from treefold.training.settings import TrainingSettings
 from treefold.trees.batch import Ints
+
+logger = logging.getLogger("treefold")
+_MOST_RESTARTS: Final = 3
+
+
+class DivergedError(TrainingError):
+    """The loss or a weight became NaN or infinite."""
 
 
 @final
@@ -73,13 +82,23 @@ class State:
     best_score: float = -math.inf
     best_loss: float = math.inf
     best_epoch: int = 0
+    restarts: int = 0  # how often training went back to the last good epoch; each halves the learning rate
     history: list[dict[str, Any]] = field(default_factory=list)
+
+
+class _Snapshot(NamedTuple):
+    """Everything that training goes back to if it diverges."""
+
+    state: State
+    values: Tensor
+    best: Tensor
+    optimiser: dict[str, Tensor]
 
 
 @final
 @dataclass(frozen=True)
 class Result:
-    """The outcome of a training; the model has the best weights."""
+    """The outcome of a training; the model has the best weights, or the last ones if ``keep`` is "last"."""
 
     epochs: int
     best_epoch: int
@@ -120,14 +139,23 @@ class Trainer:
         return self.state.epoch >= self.settings.epochs or (patience is not None and waited >= patience)
 
     def run(self, reporter: Reporter, after: Callable[["Trainer"], None] = lambda trainer: None) -> Result:
-        """Train until finished; ``after`` is called after each batch and each epoch."""
+        """Train until finished; ``after`` is called after each batch and each epoch.
+
+        If the loss or a weight becomes NaN or infinite, training goes back to the last good epoch with half the learning rate
+        (after `resume`, to the batch at which the run was resumed). It does so three times before it raises.
+        """
         self.model.train()
         self.model.encoder.flat = self.flat
         try:
             is_fused = isinstance(self.model.engine(), FusedEngine)
             with reserve_threads_for_kernels() if is_fused else nullcontext():
+                good = self._snapshot()
                 while not self.finished:
-                    self._epoch(reporter, after)
+                    try:
+                        self._epoch(reporter, after)
+                        good = self._snapshot()
+                    except DivergedError as problem:
+                        self._go_back(good, problem)
         finally:
             self.model.encoder.flat = None
         if len(self.validation_numbers):
@@ -165,13 +193,39 @@ class Trainer:
         if not bool(self.flat.values.data.isfinite().all()):
             raise self._diverged("weights became NaN or infinite")
 
-    def _diverged(self, problem: str) -> TrainingError:
-        settings = self.settings
-        advice = [f"lower learning_rate (now {_base_rate(settings):g})"]
-        advice += ["set clip=1"] if settings.clip is None else [f"lower clip (now {settings.clip:g})"]
-        return TrainingError(
-            f"epoch {self.state.epoch + 1}, batch {self.state.batch + 1}: training diverged: {problem}; {', or '.join(advice)}."
+    def _diverged(self, problem: str) -> DivergedError:
+        return DivergedError(
+            f"epoch {self.state.epoch + 1}, batch {self.state.batch + 1}: training diverged: {problem}"
         )
+
+    def _snapshot(self) -> _Snapshot:
+        tensors = {name: tensor.clone() for name, tensor in optimiser_tensors(self.optimiser).items()}
+        return _Snapshot(copy.deepcopy(self.state), self.flat.values.detach().clone(), self.best.clone(), tensors)
+
+    def _go_back(self, good: _Snapshot, problem: DivergedError) -> None:
+        """Go back to a snapshot and halve the learning rate; raise if that did not help."""
+        restarts, settings = self.state.restarts + 1, self.settings
+        rate = _base_rate(settings) / 2 ** self.state.restarts
+        if restarts > _MOST_RESTARTS:
+            raise DivergedError(
+                f"{problem}, also after the learning rate was halved {_MOST_RESTARTS} times, to {rate:g}; {self._advice()}."
+            )
+        logger.warning("%s; training goes back to epoch %d with half the learning rate, %g", problem, good.state.epoch, rate / 2)
+        self.state = replace(copy.deepcopy(good.state), restarts=restarts)
+        self.flat.values.data.copy_(good.values)
+        self.flat.gradient.zero_()
+        self.best.copy_(good.best)
+        load_optimiser_tensors(self.optimiser, {name: tensor.clone() for name, tensor in good.optimiser.items()})
+
+    def _advice(self) -> str:
+        settings = self.settings
+        if any(not getattr(part, "bounded", True) for part in self.model.modules()):
+            return (
+                "products of many children's states overflow: choose siblings=true or a form that stays bounded, "
+                "such as positional, mean or sum"
+            )
+        clip = "set clip=1" if settings.clip is None else f"lower clip (now {settings.clip:g})"
+        return f"{clip}, or look for very large numbers among vector labels and targets"
 
     def _progress(self, batches: int) -> Progress:
         state = self.state
@@ -192,7 +246,8 @@ class Trainer:
             if norm > settings.clip:
                 self.flat.gradient.mul_(settings.clip / norm)
         for group in self.optimiser.param_groups:
-            group["lr"] = _base_rate(settings) * _rate_factor(settings, self.state.step, total_steps)
+            rate = _base_rate(settings) * _rate_factor(settings, self.state.step, total_steps)
+            group["lr"] = rate / 2**self.state.restarts
         self.optimiser.step()
         if not isinstance(self.optimiser, FlatAdadelta):  # which clears it
             self.flat.gradient.zero_()
@@ -240,12 +295,15 @@ class Trainer:
         if measured is not None:
             metrics["validation_loss"], metrics["validation_score"] = measured.loss, measured.score
             # Ties go to the lower loss: with few validation trees, all are soon right by chance.
-            if (measured.score, -measured.loss) > (state.best_score, -state.best_loss):
+            is_better = (measured.score, -measured.loss) > (state.best_score, -state.best_loss)
+            if is_better or self.settings.keep == "last":
                 state.best_score, state.best_loss, state.best_epoch = measured.score, measured.loss, state.epoch
                 self.best.copy_(self.flat.values.data)
         else:
             state.best_epoch = state.epoch
             self.best.copy_(self.flat.values.data)
+        if state.restarts:
+            metrics["restarts"] = state.restarts
         state.history.append(metrics)
         state.batch = state.correct = state.seen = 0
         state.loss_sum = state.seconds = state.processor_seconds = 0.0

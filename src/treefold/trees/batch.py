@@ -5,6 +5,7 @@ of one other level only, and a chain costs time and memory linear in its nodes. 
 widest node.
 """
 
+import dataclasses
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -107,6 +108,19 @@ class Batch:
         """Return the number, within the batch, of the tree that a node belongs to."""
         return int(np.searchsorted(self.roots, node))
 
+    def by_siblings(self) -> "Batch":
+        """Return the batch as a binary one: slot 0 of a node is its last child, slot 1 its previous sibling.
+
+        Folded upwards, a node then sees its own subtree and those of its elder siblings, in order, whatever their number.
+
+        >>> from treefold import Forest
+        >>> linked = Forest(["(f a b c)"]).batch().by_siblings()
+        >>> linked.parents.tolist(), linked.slots.tolist()
+        ([1, 2, 3, -1], [1, 1, 0, 0])
+        """
+        parents, slots = link_siblings(self.parents)
+        return dataclasses.replace(self, parents=parents, slots=slots)
+
     @functools.cached_property
     def schedule(self) -> Schedule:
         """The order by levels."""
@@ -136,6 +150,16 @@ class Batch:
         slot_of_parent = block_starts[above] + (parents[:inner] - 1) * level_widths[above] + slots[:inner]
         flat_children[slot_of_parent] = np.arange(1, inner + 1) - level_starts[levels[:inner]]
         return Schedule(order, places, level_sizes, level_widths, flat_children, parents, slots)
+
+
+def link_siblings(parents: Ints) -> tuple[Ints, Ints]:
+    """Return the parents and slots of `Batch.by_siblings`: the next sibling in slot 1, or without one the parent in slot 0."""
+    order = np.argsort(parents, kind="stable")  # siblings are neighbours, in their order, because post-order keeps it
+    is_elder = (parents[order[:-1]] == parents[order[1:]]) & (parents[order[:-1]] >= 0)
+    elder, younger = order[:-1][is_elder], order[1:][is_elder]
+    linked, slots = parents.copy(), np.zeros(len(parents), np.int64)
+    linked[elder], slots[elder] = younger, 1
+    return linked, slots
 
 
 def _depths(parents: Ints) -> Ints:

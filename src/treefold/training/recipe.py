@@ -1,0 +1,94 @@
+"""The recipe: every setting that the user leaves open is chosen here, from the data, with a reason.
+
+Estimators, `treefold train` and sweeps all call `choose`; there is no other place with defaults that depend on data.
+"""
+
+import math
+from typing import Any, Final, NamedTuple
+
+from treefold.training.build import Facts, Labels, is_formula, resolve
+from treefold.training.settings import ModelSettings, RunSettings, TrainingSettings
+from treefold.training.task import task_of
+
+_FEWEST_STEPS: Final = 800  # with few trees, more epochs
+_FORMULA_EPOCHS: Final = (40, 200)
+_EPOCHS: Final = (15, 60)
+_NODES: Final = 6_000_000  # that all epochs together visit, unless the fewest epochs visit more
+_RARE: Final = 2  # a label of fewer trees than this is <unk>
+
+
+class Recipe(NamedTuple):
+    """Resolved settings, the labels of the model, and for each choice its reason."""
+
+    settings: RunSettings
+    labels: Labels
+    reasons: tuple[str, ...]
+
+
+def choose(settings: RunSettings, facts: Facts, examples: int) -> Recipe:
+    """Choose all settings that were not given, for a number of training examples.
+
+    Trees like formulas (few operators, few other labels, few children) get a cell for each operator, the Tucker form, and the
+    root's state. All other trees get states that follow the order of siblings, and a readout of all nodes. With
+    ``recipe="paper"``, settings that were not given are the paper's.
+
+    >>> from treefold.training.build import facts_of
+    >>> from treefold.trees.forest import Forest
+    >>> recipe = choose(RunSettings(), facts_of(Forest(["(p (b a) (i a) a (b i) a a)"] * 9)), 9)
+    >>> recipe.settings.model.siblings, recipe.settings.model.readout
+    (True, 'root+mean+max')
+    >>> print(recipe.reasons[0])
+    the widest node has 6 children: states follow the order of siblings, for any number of them
+    """
+    if settings.recipe == "paper":
+        model, labels = resolve(settings.model, facts)
+        return Recipe(settings.model_copy(update={"model": model}), labels, ("the paper's settings",))
+    formula = is_formula(facts)
+    made, reasons = _model(settings.model, facts, formula=formula, task=settings.task)
+    model, labels = resolve(made, facts)
+    training, more = _training(settings.training, facts, examples, formula=formula)
+    chosen = settings.model_copy(update={"model": model, "training": training})
+    return Recipe(chosen, labels, (*reasons, *more))
+
+
+def _model(given: ModelSettings, facts: Facts, *, formula: bool, task: str) -> tuple[ModelSettings, list[str]]:
+    """Return the settings of the model with those that were not given and do not follow from the others."""
+    if formula:
+        return given, [
+            f"{len(facts.inner)} operators, {len(facts.leaves) or 'vectors as'} other labels, at most {facts.arity} "
+            f"children: trees like formulas, so each operator has a cell and the root's state is read"
+        ]
+    reasons, chosen = [], {}
+    plain = {"aggregator", "shared", "arity", "per_label", "direction"} & given.model_fields_set
+    if not plain:
+        chosen["siblings"] = True
+        reasons.append(
+            f"the widest node has {facts.arity} children: states follow the order of siblings, for any number of them"
+        )
+    if task_of(task).trees == 1 and not task_of(task).per_node:
+        chosen["readout"] = "root+mean+max"
+        reasons.append(f"{facts.nodes / facts.trees:.0f} nodes a tree: all of them are read, not the root alone")
+    return _with(given, chosen), reasons
+
+
+def _training(
+    given: TrainingSettings, facts: Facts, examples: int, *, formula: bool
+) -> tuple[TrainingSettings, list[str]]:
+    """Return the settings of training: the number of epochs follows that of examples and nodes."""
+    chosen: dict[str, Any] = {"optimiser": "adamw", "learning_rate": 0.005, "schedule": "cosine", "clip": 1.0}
+    if "optimiser" in given.model_fields_set and given.optimiser != "adamw":
+        chosen["learning_rate"] = None
+    chosen |= {"batch_size": 50 if formula else 16, "weight_decay": 1e-4}
+    chosen |= {"patience": 20} if formula else {"patience": None, "keep": "last", "warmup": 0.1}
+    size = _with(given, chosen).batch_size
+    least, most = _FORMULA_EPOCHS if formula else _EPOCHS
+    steps = math.ceil(examples / size)
+    wanted = math.ceil(_FEWEST_STEPS / steps) if formula else round(_NODES / max(facts.nodes, 1))
+    chosen["epochs"] = max(least, min(most, wanted))
+    made = _with(given, chosen)
+    return made, [f"{examples:,} examples of {facts.nodes / facts.trees:.0f} nodes: {made.epochs} epochs in batches of {size}"]
+
+
+def _with(given: Any, chosen: dict[str, Any]) -> Any:
+    """Return settings in which those that were not given have the chosen values."""
+    return given.model_copy(update={name: value for name, value in chosen.items() if name not in given.model_fields_set})
