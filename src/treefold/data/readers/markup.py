@@ -86,7 +86,7 @@ def element_tree(root: Any, *, attributes: bool = False, text: bool = False, lit
     """Turn an element into a tree labelled by tags; attributes become ``(@name value)``, text becomes leaves.
 
     A text or value that is one word of at most 20 characters is its own label; a number is labelled ``#number``, other text
-    ``#text``. With ``literals="keep"`` all are labelled by themselves, without blanks around them.
+    ``#text``. With ``literals="keep"`` all are their own labels.
 
     >>> from xml.etree.ElementTree import fromstring
     >>> element = fromstring("<p id='1' lang='en'>one <b>two</b> three or four</p>")
