@@ -71,6 +71,42 @@ def test_the_original_files_are_read_from_the_command_line(tmp_path: Path) -> No
     assert made.returncode == 0 and "2,349 pairs" in made.stdout
 
 
+def test_convert_says_what_it_assumed_about_labels_and_splits(tmp_path: Path) -> None:
+    table = tmp_path / "t.csv"
+    table.write_text("x,y\n" + "".join(f"(f {number}),{number % 3}\n" for number in range(40)))
+    named = ("data", "convert", table, "--tree-column", "x", "--label-column", "y")
+    done = treefold(*named, "--out", tmp_path / "a", "--split", "0.9,0.1,0")
+    assert done.returncode == 0 and "3 classes" in done.stdout
+    assert "labels are whole numbers: taken as classes; use --task regression if they are numbers" in done.stderr
+    assert "no examples for test: add examples" in done.stderr and Dataset.open(tmp_path / "a").task == "tree"
+    done = treefold(*named, "--out", tmp_path / "b", "--task", "regression")
+    assert done.returncode == 0 and "numbers from 0 to 2" in done.stdout and done.stderr == ""
+    shown = treefold("data", "inspect", tmp_path / "b").stdout
+    assert "task     regression" in shown and "0 … 0.2 " in shown
+    found = json.loads(treefold("data", "inspect", tmp_path / "b", "--json").stdout)
+    assert list(found["classes"]["all"].values()) == [14, 0, 0, 0, 0, 13, 0, 0, 0, 13]
+    table.write_text("x,y\na,0.5\n")
+    assert "taken as numbers; use --task tree" in treefold(*named, "--out", tmp_path / "c").stderr
+
+
+def test_convert_takes_a_file_for_each_split_and_keeps_literals_if_asked(tmp_path: Path) -> None:
+    for name, line in {"a": "(1 (0 no) (1 yes))\n(0 no)\n", "b": "(1 yes)\n"}.items():
+        (tmp_path / f"{name}.txt").write_text(line)
+    files = ("--train", tmp_path / "a.txt", "--validation", tmp_path / "b.txt", "--test", tmp_path / "b.txt")
+    done = treefold("data", "convert", *files, "--format", "sst", "--out", tmp_path / "d")
+    assert done.returncode == 0 and "(2 train, 1 validation, 1 test)" in done.stdout
+    data = Dataset.open(tmp_path / "d")
+    assert data.node_targets is not None and data.node_targets.tolist() == [0, 1, 1, 0, 1, 1]
+    done = treefold("data", "convert", *files[:2], "--format", "sst", "--out", tmp_path / "e", "--split", "0.5,0.5,0")
+    assert "no --validation: a share of the training examples is for validation" in done.stderr
+    (tmp_path / "a.json").write_text("[1.5]")
+    for literals, tree in {"type": "(array number)", "keep": "(array 1.5)"}.items():
+        done = treefold("data", "convert", tmp_path / "a.json", "--literals", literals, "--out", tmp_path / literals)
+        assert done.returncode == 0 and str(Dataset.open(tmp_path / literals).forest[0]) == tree
+    both = treefold("data", "convert", tmp_path / "a.json", *files, "--out", tmp_path / "f")
+    assert both.returncode == 2 and "--train, --validation and --test, got both" in " ".join(both.stderr.split())
+
+
 def test_bad_lines_are_reported_with_their_place_or_left_out_and_listed(tmp_path: Path) -> None:
     path = tmp_path / "bad.tsv"
     path.write_text("2\t( ( ( [MIN 2 ) 7 ) ] )\n3\t( ( ( [MIN 2 ) 7 ) ] )\nx\n")
@@ -99,6 +135,9 @@ def test_bad_lines_are_reported_with_their_place_or_left_out_and_listed(tmp_path
             ["convert", "absent.csv", "--max-arity", "2", "--wide", "fold"],
             "absent.csv: expected a file that can be read",
         ),
+        (["convert"], "convert expects files, or files for --train, --validation and --test, got none"),
+        (["convert", "absent.csv", "--task", "regresion"], "got 'regresion' (nearest known: 'regression')"),
+        (["convert", "absent.csv", "--literals", "cut"], "expects literals to be one of 'type', 'keep', got 'cut'"),
         (["listops", "--operators", "MIN,MXA"], "got 'MXA' (nearest known: 'MAX')"),
         (["listops", "--placement", "middle"], "expects placement to be one of 'left', 'random', got 'middle'"),
         (["listops", "--max-depth", "1", "--size", "50"], "ask for fewer trees"),

@@ -1,10 +1,12 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from treefold import Tree
 from treefold.data.convert import Conversion, convert, split_distinct
+from treefold.data.dataset import Dataset
 from treefold.errors import ConfigurationError, ReadError
 
 
@@ -108,3 +110,133 @@ def test_equal_examples_go_to_one_split_and_shares_hold() -> None:
     assert [len(part) for part in parts.values()] == [800, 100, 100]
     again = split_distinct(keys, (0.8, 0.1, 0.1), seed=0)
     assert all((parts[name] == again[name]).all() for name in parts)
+
+
+@pytest.mark.parametrize(
+    ("labels", "task", "expected"),
+    [
+        (["yes", "no"], None, "tree"),
+        (["1", "2"], None, "tree"),
+        (["1.0", "-2"], None, "tree"),
+        (["1.5", "2"], None, "regression"),
+        (["1.5", ""], None, "regression"),
+        (["1.5", "x"], None, "tree"),
+        (["1.5", "nan"], None, "tree"),
+        (["1", "2"], "regression", "regression"),
+        (["1.5", "2"], "tree", "tree"),
+    ],
+)
+def test_labels_are_classes_or_numbers_by_the_task_or_by_what_they_are(
+    labels: list[str], task: str | None, expected: str, tmp_path: Path
+) -> None:
+    rows = "".join(f"(f {number}),{label}\n" for number, label in enumerate(labels))
+    data = convert([write(tmp_path / "t.csv", f"tree,label\n{rows}")], Conversion(task=task))
+    assert data.task == expected
+    if expected == "regression":
+        assert np.array_equal(data.numbers(), [float(label or "nan") for label in labels], equal_nan=True)
+
+
+def test_numbers_of_pairs_are_kept_and_a_label_that_is_none_is_an_error_or_left_out(tmp_path: Path) -> None:
+    path = write(tmp_path / "p.csv", "left,right,label\na,b,4.25\na,c,n/a\nb,c,1\n")
+    with pytest.raises(ReadError) as caught:
+        convert([path], Conversion(task="regression"))
+    assert str(caught.value) == (
+        f"{path}, line 3: expected a label that is a number, for task 'regression', got 'n/a'; "
+        "correct it, leave it empty, or choose another task"
+    )
+    problems: list[ReadError] = []
+    data = convert([path], Conversion(task="regression"), on_bad=problems.append)
+    data.save(tmp_path / "d")
+    again = Dataset.open(tmp_path / "d")
+    assert again.pairs and again.task == "regression" and again.numbers().tolist() == [4.25, 1.0]
+    assert [str(tree) for tree in again.forest] == ["a", "b", "b", "c"] and len(problems) == 1
+    labels = write(tmp_path / "l.txt", "1\n\nx\n")
+    with pytest.raises(ReadError, match=r"l.txt, line 3: expected a label that is a number"):
+        convert([path], Conversion(task="regression", label_file=labels))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "task", "message"),
+    [
+        ("p.csv", "left,right,label\na,b,x\n", "tree", "task 'tree' expects records of one tree, got pairs"),
+        ("t.csv", "tree,label\na,x\n", "pair", "task 'pair' expects records of two trees, got single trees"),
+        ("t.csv", "tree,label\na,x\n", "node", "task 'node' expects a label for every node, .* got none"),
+        ("t.csv", "tree,label\na,x\n", "nodes", r"convert expects task to be one of .* got 'nodes' \(nearest"),
+    ],
+)
+def test_a_task_that_the_records_are_not_for_is_refused(
+    name: str, text: str, task: str, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        convert([write(tmp_path / name, text)], Conversion(task=task))
+
+
+def test_node_labels_are_the_targets_of_the_nodes_in_the_order_of_the_forest(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.sst", "(3 (2 It) (4 (4 works) (2 .)))\n(0 no)\n")
+    data = convert([path], Conversion(task="node"))
+    data.save(tmp_path / "d")
+    again = Dataset.open(tmp_path / "d")
+    assert again.node_targets is not None and again.task == "node"
+    labels = [again.forest.vocabulary[code] for code in again.forest.labels]
+    found = list(zip(labels, [again.classes[target] for target in again.node_targets], strict=True))
+    assert found == [("It", "2"), ("works", "4"), (".", "2"), ("<phrase>", "4"), ("<phrase>", "3"), ("no", "0")]
+    assert [again.classes[target] for target in again.targets] == ["3", "0"]
+    assert convert([path], Conversion(max_arity=2)).node_targets is not None
+    with pytest.raises(ReadError, match=r"t.sst, line 1: expected nodes that stay as they are, since each has a label"):
+        convert([path], Conversion(max_arity=2, wide="binarise"))
+    assert convert([path], Conversion(labels="folder")).node_targets is None
+    with pytest.raises(ReadError, match="expected labels for the nodes of all records, or of none, got both"):
+        convert([path, write(tmp_path / "t.sexpr", "a\n")])
+
+
+def test_splits_may_have_files_of_their_own(tmp_path: Path) -> None:
+    files = {
+        name: [
+            write(tmp_path / f"{name}.csv", "tree,label\n" + "".join(f"(f {name}{n}),{n % 2}\n" for n in range(count)))
+        ]
+        for name, count in {"test": 3, "train": 20, "validation": 4}.items()
+    }
+    data = convert(files)
+    for name, count in {"train": 20, "validation": 4, "test": 3}.items():
+        trees = [str(data.forest[int(number)]) for number in data.splits[name]]
+        assert trees == [f"(f {name}{n})" for n in range(count)]
+        assert [data.classes[data.targets[number]] for number in data.splits[name]] == [
+            str(n % 2) for n in range(count)
+        ]
+    data = convert({"train": files["train"], "test": files["test"]}, Conversion(fractions=(0.6, 0.2, 0.2)))
+    assert {name: len(part) for name, part in data.splits.items()} == {"train": 15, "validation": 5, "test": 3}
+    assert sorted([*data.splits["train"], *data.splits["validation"]]) == list(range(20))
+    data = convert({"train": files["train"], "validation": files["validation"], "test": []})
+    assert {name: len(part) for name, part in data.splits.items()} == {"train": 20, "validation": 4, "test": 0}
+    with pytest.raises(ConfigurationError, match=r"convert expects a split to be one of 'train', .* got 'dev'"):
+        convert({"train": files["train"], "dev": files["validation"]})
+    empty: list[Any] = [{}, {"train": []}, []]
+    for nothing in empty:
+        with pytest.raises(ConfigurationError, match="convert expects at least one file or folder, got none"):
+            convert(nothing)
+
+
+def test_columns_have_names_and_literals_a_setting_for_all_formats(tmp_path: Path) -> None:
+    table = write(tmp_path / "t.csv", "x,y\na,1\n")
+    lines = write(tmp_path / "t.jsonl", '{"x": "b", "y": 2}\n')
+    data = convert([table, lines], Conversion(columns={"tree": "x", "label": "y"}))
+    assert [str(tree) for tree in data.forest] == ["a", "b"] and data.classes == ("1", "2")
+    code = write(tmp_path / "t.py", "x = 1\n")
+    with pytest.raises(
+        ConfigurationError, match=r"names of columns are for csv, .* got 'x' for the tree of the format 'py"
+    ):
+        convert([code], Conversion(columns={"tree": "x"}))
+    with pytest.raises(ConfigurationError, match=r"convert expects a column to be one of 'tree', .* got 'trees'"):
+        Conversion(columns={"trees": "x"})
+    constants = [
+        str(convert([code], settings).forest[0])
+        for settings in (Conversion(), Conversion(literals="keep"), Conversion(options={"literals": "keep"}))
+    ]
+    cut = "(Module (Assign (Name x Store) (Constant int)))"
+    assert constants == [cut, cut.replace("int", "1"), cut.replace("int", "1")]
+
+
+def test_a_hundred_thousand_different_numbers_are_read(tmp_path: Path) -> None:
+    rows = "".join(f"a,{number / 8}\n" for number in range(100_000))
+    data = convert([write(tmp_path / "t.csv", f"tree,label\n{rows}")])
+    assert data.task == "regression" and np.array_equal(data.numbers(), np.arange(100_000) / 8)

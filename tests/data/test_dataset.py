@@ -7,7 +7,7 @@ import pytest
 
 from treefold import Forest
 from treefold.data.dataset import Dataset, tree_keys
-from treefold.errors import FileError, ForestFileError, ShapeError
+from treefold.errors import ConfigurationError, FileError, ForestFileError, ShapeError
 
 
 def small(pairs: bool = False) -> Dataset:
@@ -30,6 +30,30 @@ def test_a_saved_data_set_opens_equal(tmp_path: Path, pairs: bool) -> None:
     names = sorted(path.name for path in (tmp_path / "d").iterdir())
     assert names == ["dataset.json", "examples.columns", "skipped.txt", "trees.forest", "vocabulary.json"]
     assert json.loads((tmp_path / "d" / "dataset.json").read_text())["splits"] == {"train": 1, "test": 1}
+
+
+def test_the_task_is_saved_and_data_sets_without_one_open_and_keep_their_fingerprint(tmp_path: Path) -> None:
+    data = small()
+    assert data.task is None and "task" not in data.summary()
+    data.save(tmp_path / "old")
+    assert Dataset.open(tmp_path / "old").task is None
+    told = dataclasses.replace(data, task="node")
+    told.save(tmp_path / "new")
+    assert Dataset.open(tmp_path / "new").task == "node"
+    assert Dataset.open(tmp_path / "new").fingerprint() == told.fingerprint()
+
+
+def test_labels_of_pairs_may_be_numbers(tmp_path: Path) -> None:
+    data = Dataset.from_labels(
+        ["a", "b", "c", "d"], [4.1, 5], {"train": np.array([0, 1])}, pairs=True, task="regression"
+    )
+    data.save(tmp_path / "d")
+    again = Dataset.open(tmp_path / "d")
+    assert again.pairs and again.numbers().tolist() == [4.1, 5.0] and again.task == "regression"
+    with pytest.raises(
+        ConfigurationError, match="expected labels that are numbers, got 'no'; choose a task of classes"
+    ):
+        small().numbers()
 
 
 def test_the_trees_of_pairs_are_all_left_ones_then_all_right_ones() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from treefold.cli.console import Plugins, Skipped, fitted, out, progress, say
+from treefold.cli.console import Plugins, Skipped, err, fitted, out, progress, say
 from treefold.data.readers import READERS
 from treefold.errors import ConfigurationError, FileError
 
@@ -150,8 +150,18 @@ def _moved(name: str) -> ConfigurationError:
 
 @app.command(name="convert")
 def convert_command(
-    inputs: Annotated[list[Path], typer.Argument(help="Files, or folders with files.", show_default=False)],
     out_folder: Out,
+    inputs: Annotated[
+        list[Path] | None, typer.Argument(help="Files, or folders with files.", show_default=False)
+    ] = None,
+    train: Annotated[
+        list[Path] | None,
+        typer.Option(help="Training files, instead of a share of all files; may be repeated, as the next two."),
+    ] = None,
+    validation: Annotated[
+        list[Path] | None, typer.Option(help="Validation files; without them, a share of the training examples.")
+    ] = None,
+    test: Annotated[list[Path] | None, typer.Option(help="Test files.")] = None,
     form: Annotated[
         str | None,
         typer.Option("--format", help=f"One of {', '.join(READERS)}; by default, the suffix of each file decides."),
@@ -160,9 +170,27 @@ def convert_command(
         str, typer.Option(help="Take classes from the `record` (a column or key) or the `folder`; or `none`.")
     ] = "record",
     label_file: Annotated[Path | None, typer.Option(help="Take classes from this file instead, one a line.")] = None,
+    task: Annotated[
+        str | None,
+        typer.Option(
+            help="What the labels are: classes of a `tree`, a `pair` or each `node`, or numbers, `regression`. By default "
+            "classes, but numbers if all are numbers and some are not whole."
+        ),
+    ] = None,
+    tree_column: Annotated[str | None, typer.Option(help="The column (or key) with the trees of a table.")] = None,
+    left_column: Annotated[str | None, typer.Option(help="The column with the left trees of pairs.")] = None,
+    right_column: Annotated[str | None, typer.Option(help="The column with the right trees of pairs.")] = None,
+    label_column: Annotated[str | None, typer.Option(help="The column with the labels of a table.")] = None,
+    literals: Annotated[
+        str,
+        typer.Option(
+            help="Strings and numbers of programs and documents: `type` cuts them to their type (`int`, `string`), but for "
+            "documents' strings of one short word; `keep` makes each a label."
+        ),
+    ] = "type",
     option: Annotated[
         list[str] | None,
-        typer.Option(help="An option of the format, `text=true` or `label_column=y`; may be repeated."),
+        typer.Option(help="An option of the format, `text=true` or `names=false`; may be repeated."),
     ] = None,
     max_arity: Annotated[int | None, typer.Option(min=1, help="The largest number of children of a node.")] = None,
     wide: Annotated[
@@ -176,28 +204,42 @@ def convert_command(
 ) -> None:
     """Convert your own files to a data set.
 
-    Formats: s-expressions and Penn brackets; JSON documents; JSONL, CSV, TSV and Parquet with the columns `tree` (or `left`
-    and `right`) and `label`; XML and HTML; Python and other source code; CoNLL-U. Equal trees go to the same split.
+    Formats: s-expressions and Penn brackets; brackets with a class at each node (SST); JSON documents; JSONL, CSV, TSV and
+    Parquet with the columns `tree` (or `left` and `right`) and `label`; XML and HTML; Python and other source code; CoNLL-U.
+    Equal trees go to the same split.
 
-    Example: `treefold data convert reviews/ --format html --labels folder --max-arity 8 --wide group --out data/reviews`
+    Examples: `treefold data convert reviews/ --format html --labels folder --max-arity 8 --wide group --out data/reviews`,
+    `treefold data convert --train train.txt --validation dev.txt --test test.txt --format sst --out data/sst`
     """
     from treefold.data.convert import Conversion, convert
 
-    _check_out(out_folder, force, [*inputs, *([label_file] if label_file else [])])
+    splits = {"train": train or [], "validation": validation or [], "test": test or []}
+    given = [path for paths in splits.values() for path in paths]
+    if bool(inputs) == bool(given):
+        raise ConfigurationError(
+            f"convert expects files, or files for --train, --validation and --test, got {'both' if given else 'none'}; "
+            f"name the files in one of these ways."
+        )
+    _check_out(out_folder, force, [*(inputs or given), *([label_file] if label_file else [])])
     skipped = Skipped()
+    columns = {"tree": tree_column, "left": left_column, "right": right_column, "label": label_column}
     conversion = Conversion(
         format=form,
         options=dict(_key_value(item) for item in option or []),
         labels=labels,  # type: ignore[arg-type]
         label_file=label_file,
+        literals=literals,  # type: ignore[arg-type]
+        columns={role: name for role, name in columns.items() if name is not None},
+        task=task,
         max_arity=max_arity,
         wide=wide,  # type: ignore[arg-type]
         fractions=_fractions(split),
         seed=seed,
     )
     with progress("records") as report:
-        data = convert(inputs, conversion, on_bad=skipped if skip_bad else None, progress=report)
+        data = convert(inputs or splits, conversion, on_bad=skipped if skip_bad else None, progress=report)
     _save(data, out_folder, force, skipped)
+    _say_assumptions(data, task, validation_is_share=bool(train) and not validation)
 
 
 @app.command()
@@ -240,8 +282,30 @@ def _save(data: "Dataset", folder: Path, force: bool, skipped: Skipped) -> None:
     unused = len(data) - sum(len(set(part.tolist())) for part in data.splits.values())
     parts += f", {unused:,} in no split" if unused else ""
     kind = "pairs" if data.pairs else "trees"
-    say(f"{folder}: {len(data):,} {kind}, {data.forest.node_count:,} nodes, {len(data.classes)} classes ({parts})")
+    targets = f"{len(data.classes):,} classes"
+    if data.task == "regression" and data.classes:
+        numbers = [float(name) for name in data.classes]
+        targets = f"numbers from {min(numbers):g} to {max(numbers):g}"
+    say(f"{folder}: {len(data):,} {kind}, {data.forest.node_count:,} nodes, {targets} ({parts})")
     say(f"look at it: treefold data inspect {folder}")
+
+
+def _say_assumptions(data: "Dataset", task: str | None, *, validation_is_share: bool) -> None:
+    """Print what a conversion assumed about labels and splits."""
+    from treefold.data.dataset import number_of
+
+    if task is None and data.task == "regression":
+        other = "pair" if data.pairs else "tree"
+        say(f"labels are numbers, not all whole: taken as numbers; use --task {other} if they are classes", to=err)
+    elif task is None and data.classes and all(number_of(name) is not None for name in data.classes):
+        say("labels are whole numbers: taken as classes; use --task regression if they are numbers", to=err)
+    if validation_is_share and len(data.splits["validation"]):
+        say("no --validation: a share of the training examples is for validation", to=err)
+    empty = [name for name, part in data.splits.items() if not len(part)]
+    if empty:
+        say(
+            f"no examples for {' and '.join(empty)}: add examples, change --split, or name files for each split", to=err
+        )
 
 
 def _key_value(item: str) -> tuple[str, str]:
@@ -273,14 +337,16 @@ def _show(facts: dict[str, Any], name: str) -> None:
         "arity": f"greatest {facts['arity']}",
         "labels": f"{facts['labels']:,}: {', '.join(facts['most_frequent_labels'])}",
         "splits": ", ".join(f"{split} {count:,}" for split, count in facts["splits"].items()) or "none",
+        "task": facts.get("task", ""),
         "made by": made,
     }
     for row, value in rows.items():
-        say(f"  {row:<8} {fitted(value, 68)}")
+        if value:
+            say(f"  {row:<8} {fitted(value, 68)}")
     _bars("nodes of a tree", facts["sizes"])
     _bars("depth of a tree", facts["depths"])
     _bars("children of a node", facts["arities"])
-    _bars("class", facts["classes"]["all"])
+    _bars("number" if facts.get("task") == "regression" else "class", facts["classes"]["all"])
     say("\nequal examples", style="bold")
     for place, count in facts["duplicates"].items():
         out.print(f"  {place:<24} {count:,}", end="")

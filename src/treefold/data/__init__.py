@@ -3,5 +3,6 @@
 - `dataset`: a `Dataset` is a forest with classes and splits, saved as a directory.
 - `convert`: files of any known format become a data set.
 - `readers`: one function for each format, and `READERS`, the registry of all of them.
+- `sick`: the pairs of sentences of SICK.
 - `generators`: ListOps and LRT, generated or read from the original files.
 """

@@ -5,16 +5,16 @@ import os
 from array import array
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, final
+from typing import Any, Final, Literal, final
 
 import numpy as np
 
-from treefold.data.dataset import SPLITS, Dataset
+from treefold.data.dataset import SPLITS, Dataset, number_of
 from treefold.data.generators.common import Progress, check_fractions, shuffled
 from treefold.data.readers import READERS, SUFFIXES, OnBad, Record, format_of
-from treefold.data.readers.stream import lines_of
+from treefold.data.readers.stream import Literals, lines_of
 from treefold.errors import ConfigurationError, ReadError, TreeError, nearest, require_choice
 from treefold.trees.batch import Ints
 from treefold.trees.forest import Forest
@@ -22,6 +22,10 @@ from treefold.trees.shaping import limit_arity
 from treefold.trees.tree import Tree
 
 LabelSource = Literal["record", "folder", "none"]
+Paths = Sequence[str | os.PathLike[str]]
+
+COLUMNS: Final = ("tree", "left", "right", "label")
+"""What a column of a table may hold."""
 
 
 @final
@@ -33,14 +37,22 @@ class Conversion:
     - ``options``: further arguments of the reader, ``{"text": "true"}``;
     - ``labels``: the source of the classes: the ``record`` itself (a column, a key), the ``folder`` of its file, or ``none``;
     - ``label_file``: instead, a file with one label per line, in the order of the trees; then no record may be malformed;
+    - ``literals``: ``type`` cuts strings and numbers of documents and programs to their type, ``keep`` keeps them as labels;
+    - ``columns``: the names of the columns (of JSON lines, the keys) ``tree``, ``left``, ``right`` and ``label`` of tables;
+    - ``task``: what the data set is for: classes of a ``tree``, a ``pair`` or each ``node``, or numbers, ``regression``. None
+      means that classes are assumed, but numbers if all labels are numbers and some of them not whole;
     - ``max_arity`` and ``wide``: the policy for nodes with more children, see `treefold.trees.shaping.limit_arity`;
-    - ``fractions``: the shares of train, validation and test. Equal examples always go to the same split.
+    - ``fractions``: the shares of train, validation and test, unless each has its own files. Equal examples always go to the
+      same split.
     """
 
     format: str | None = None
     options: Mapping[str, str] | None = None
     labels: LabelSource = "record"
     label_file: str | os.PathLike[str] | None = None
+    literals: Literals = "type"
+    columns: Mapping[str, str] | None = None
+    task: str | None = None
     max_arity: int | None = None
     wide: Literal["error", "binarise", "group"] = "error"
     fractions: tuple[float, float, float] = (0.8, 0.1, 0.1)
@@ -48,13 +60,18 @@ class Conversion:
 
     def __post_init__(self) -> None:
         require_choice("convert", "labels", self.labels, ["record", "folder", "none"])
+        require_choice("convert", "literals", self.literals, ["type", "keep"])
+        for column in self.columns or {}:
+            require_choice("convert", "a column", column, COLUMNS)
+        if self.task is not None:
+            require_choice("convert", "task", self.task, ["tree", "pair", "node", "regression"])
         if self.format is not None:
             require_choice("convert", "format", self.format, READERS)
         check_fractions("convert", self.fractions)
 
 
 def convert(
-    inputs: Sequence[str | os.PathLike[str]],
+    inputs: Paths | Mapping[str, Paths],
     conversion: Conversion | None = None,
     *,
     on_bad: OnBad | None = None,
@@ -62,61 +79,151 @@ def convert(
 ) -> Dataset:
     """Read files, and all files below folders, into a data set.
 
-    A record that is malformed or too wide raises `ReadError`; if ``on_bad`` is given, it is called with the error and the
-    record is skipped. ``progress`` is called with the number of records so far.
+    ``inputs`` are paths, or the paths of ``train``, ``validation`` and ``test``; if the latter have no ``validation``, a share of
+    the training examples is taken, in the proportion of ``fractions``. A record that is malformed or too wide raises `ReadError`;
+    if ``on_bad`` is given, it is called with the error and the record is skipped. ``progress`` is called with the number of
+    records so far.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder) / "trees.jsonl"
     ...     _ = path.write_text('{"tree": "(f a b)", "label": "yes"}\\n{"tree": "c", "label": "no"}\\n')
     ...     data = convert([path])
-    >>> [str(tree) for tree in data.forest], data.classes, data.targets.tolist()
-    (['(f a b)', 'c'], ('no', 'yes'), [1, 0])
+    >>> [str(tree) for tree in data.forest], data.classes, data.targets.tolist(), data.task
+    (['(f a b)', 'c'], ('no', 'yes'), [1, 0], 'tree')
     """
     conversion = conversion or Conversion()
     if conversion.label_file is not None:
         on_bad = None  # if records were skipped, the lines of the label file would no longer match
-    files = list(_files(inputs, conversion.format))
-    classes: dict[str, int] = {}
-    targets = array("i")
-    widths: set[int] = set()
+    groups = _groups(inputs, conversion.format)
+    names = _Names(numbers_only=conversion.task == "regression")
+    targets, node_targets = array("i"), array("i")
+    has_node_labels = conversion.labels == "record" and conversion.label_file is None
+    kinds: set[tuple[int, bool]] = set()  # the number of trees of a record, and whether their nodes have labels
+    ends: dict[str, int] = {}
 
     def trees() -> Iterator[Tree]:
-        for count, record in enumerate(_records(files, conversion, on_bad), start=1):
-            label = _label(record, conversion.labels)
-            targets.append(-1 if label is None else classes.setdefault(label, len(classes)))
-            widths.add(len(record.trees))
-            if len(widths) > 1:
-                raise ReadError(
-                    "expected all records to have one tree, or all to be pairs, got both; convert them apart",
-                    source=record.source,
-                    line=record.line,
-                )
-            if progress is not None and count % 1000 == 0:
-                progress(count)
-            yield from record.trees
+        for split, files in groups.items():
+            for record in _records(files, conversion, on_bad):
+                kinds.add((len(record.trees), has_node_labels and bool(record.node_labels)))
+                try:
+                    if len(kinds) > 1:
+                        raise _mixed(record, len({width for width, _ in kinds}))
+                    label = _label(record, conversion.labels) if conversion.label_file is None else None
+                    targets.append(names.code(label, record.source, record.line))
+                except ReadError as error:
+                    if on_bad is None or len(kinds) > 1:
+                        raise
+                    on_bad(error)
+                    continue
+                if has_node_labels:
+                    node_targets.extend(names.code(name, record.source, record.line) for name in record.node_labels)
+                if progress is not None and len(targets) % 1000 == 0:
+                    progress(len(targets))
+                yield from record.trees
+            ends[split] = len(targets)
 
     forest = Forest(trees())
     if not len(forest):
         raise ReadError(
-            "expected at least one tree, got none that can be read; see the skipped records", source=files[0]
+            "expected at least one tree, got none that can be read; see the skipped records",
+            source=next(iter(groups.values()))[0],
         )
-    names = list(classes)
     if conversion.label_file is not None:
-        targets, names = _labels_from(conversion.label_file, len(targets))
-    order = sorted(names)
-    codes = np.array(
-        [*(order.index(name) for name in names), -1], dtype=np.int64
-    )  # the last is for examples without a class
+        targets = _labels_from(conversion.label_file, len(targets), names)
+    classes, codes = names.in_order()
+    pairs = any(width == 2 for width, _ in kinds)
     data = Dataset(
         forest=forest,
         targets=codes[np.array(targets, dtype=np.int64)],
-        classes=tuple(order),
+        classes=classes,
         splits={},
-        pairs=widths == {2},
-        made=_made(files, conversion),
+        pairs=pairs,
+        node_targets=codes[np.array(node_targets, dtype=np.int64)] if node_targets else None,
+        made=_made(groups, conversion),
+        task=conversion.task or _assumed_task(classes, pairs),
     )
-    return Dataset(**{**vars(data), "splits": split_distinct(data.keys(), conversion.fractions, conversion.seed)})
+    _check_task(data)
+    return replace(data, splits=_splits(data.keys(), ends, conversion))
+
+
+class _Names:
+    """The names of classes, each with a code in the order in which they came."""
+
+    def __init__(self, *, numbers_only: bool) -> None:
+        self._numbers_only = numbers_only
+        self._codes: dict[str, int] = {}
+
+    def code(self, name: str | None, source: object, line: int | None) -> int:
+        """Return the code of a name, -1 for None; raise if it must be a number, but is not."""
+        if name is None:
+            return -1
+        code = self._codes.get(name)
+        if code is None:
+            if self._numbers_only and number_of(name) is None:
+                raise ReadError(
+                    f"expected a label that is a number, for task 'regression', got {name!r}; "
+                    f"correct it, leave it empty, or choose another task",
+                    source=source,
+                    line=line,
+                )
+            code = self._codes[name] = len(self._codes)
+        return code
+
+    def in_order(self) -> tuple[tuple[str, ...], Ints]:
+        """Return the names in order, and for each code its place in that order; the last place, for code -1, is -1."""
+        names = sorted(self._codes)
+        places = np.full(len(names) + 1, -1, dtype=np.int64)
+        places[[self._codes[name] for name in names]] = np.arange(len(names))
+        return tuple(names), places
+
+
+def _assumed_task(classes: Sequence[str], pairs: bool) -> str:
+    numbers = [number_of(name) for name in classes]
+    if all(number is not None for number in numbers) and any(number % 1 for number in numbers if number is not None):
+        return "regression"
+    return "pair" if pairs else "tree"
+
+
+def _check_task(data: Dataset) -> None:
+    """Raise unless the data set has what its task needs."""
+    if data.task in ("tree", "node") and data.pairs:
+        raise ConfigurationError(
+            f"task {data.task!r} expects records of one tree, got pairs; choose the task 'pair', or 'regression'."
+        )
+    if data.task == "pair" and not data.pairs:
+        raise ConfigurationError(
+            "task 'pair' expects records of two trees, got single trees; choose the task 'tree', 'node' or 'regression'."
+        )
+    if data.task == "node" and data.node_targets is None:
+        raise ConfigurationError(
+            "task 'node' expects a label for every node, which the format 'sst' has, got none; choose the task 'tree'."
+        )
+
+
+def _mixed(record: Record, widths: int) -> ReadError:
+    expected = (
+        "labels for the nodes of all records, or of none"
+        if widths == 1
+        else "all records to have one tree, or all to be pairs"
+    )
+    return ReadError(f"expected {expected}, got both; convert them apart", source=record.source, line=record.line)
+
+
+def _splits(keys: Sequence[bytes], ends: Mapping[str, int], conversion: Conversion) -> dict[str, Ints]:
+    """Return the splits: those of the inputs, or by shares."""
+    if "" in ends:
+        return split_distinct(keys, conversion.fractions, conversion.seed)
+    starts = dict(zip(ends, [0, *ends.values()], strict=False))
+    parts = {name: np.arange(starts.get(name, 0), ends.get(name, 0)) for name in SPLITS}
+    train, validation, _ = conversion.fractions
+    if "train" in ends and "validation" not in ends and train + validation > 0:
+        share = validation / (train + validation)
+        own = split_distinct(
+            [keys[number] for number in parts["train"].tolist()], (1 - share, share, 0.0), conversion.seed
+        )
+        parts |= {name: parts["train"][own[name]] for name in ("train", "validation")}
+    return parts
 
 
 def split_distinct(keys: Sequence[bytes], fractions: tuple[float, float, float], seed: int) -> dict[str, Ints]:
@@ -141,7 +248,18 @@ def split_distinct(keys: Sequence[bytes], fractions: tuple[float, float, float],
     return {name: np.array(sorted(part), dtype=np.int64) for name, part in parts.items()}
 
 
-def _files(inputs: Sequence[str | os.PathLike[str]], form: str | None) -> Iterator[Path]:
+def _groups(inputs: Paths | Mapping[str, Paths], form: str | None) -> dict[str, list[Path]]:
+    """Return the files of each split; of the split ``""`` if the inputs name none."""
+    given = inputs if isinstance(inputs, Mapping) else {"": inputs}
+    for name in inputs if isinstance(inputs, Mapping) else ():
+        require_choice("convert", "a split", name, SPLITS)
+    groups = {name: list(_files(given[name], form)) for name in ("", *SPLITS) if given.get(name)}
+    if not groups:
+        raise ConfigurationError("convert expects at least one file or folder, got none; name the files to read.")
+    return groups
+
+
+def _files(inputs: Paths, form: str | None) -> Iterator[Path]:
     """Yield the input files, and the files in input folders with a suffix of the format, sorted by name."""
     for given in map(Path, inputs):
         if not given.is_dir():
@@ -166,20 +284,49 @@ def _files(inputs: Sequence[str | os.PathLike[str]], form: str | None) -> Iterat
 def _records(files: Sequence[Path], conversion: Conversion, on_bad: OnBad | None) -> Iterator[Record]:
     for path in files:
         name = conversion.format or format_of(path)
-        options = reader_options(name, conversion.options or {})
+        options = _options(name, conversion)
         for record in READERS[name](path, on_bad=on_bad, **options):
             if conversion.max_arity is None:
                 yield record
                 continue
             try:
                 limited = tuple(limit_arity(tree, conversion.max_arity, conversion.wide) for tree in record.trees)
+                if record.node_labels and limited != record.trees:
+                    raise TreeError(
+                        "expected nodes that stay as they are, since each has a label, got a tree to be rewritten; "
+                        "leave out `max_arity`"
+                    )
             except TreeError as problem:
                 error = ReadError(str(problem), source=record.source, line=record.line)
                 if on_bad is None:
                     raise error from None
                 on_bad(error)
             else:
-                yield Record(limited, record.label, record.source, record.line)
+                yield replace(record, trees=limited)
+
+
+def _options(name: str, conversion: Conversion) -> dict[str, Any]:
+    """Return the arguments of a reader: the named options, and those that have settings of their own."""
+    known = _arguments_of(name)
+    options: dict[str, Any] = {"literals": conversion.literals} if "literals" in known else {}
+    for role, column in (conversion.columns or {}).items():
+        argument = next((f"{role}_{word}" for word in ("column", "key") if f"{role}_{word}" in known), None)
+        if argument is None:
+            raise ConfigurationError(
+                f"names of columns are for csv, tsv, jsonl and parquet, got {column!r} for the {role} of the format {name!r}; "
+                f"leave it out."
+            )
+        options[argument] = column
+    return {**options, **reader_options(name, conversion.options or {})}
+
+
+def _arguments_of(name: str) -> dict[str, Any]:
+    """Return the options of a reader with their defaults."""
+    return {
+        parameter.name: parameter.default
+        for parameter in inspect.signature(READERS[name]).parameters.values()
+        if parameter.kind is parameter.KEYWORD_ONLY and parameter.name != "on_bad"
+    }
 
 
 def reader_options(name: str, given: Mapping[str, str]) -> dict[str, Any]:
@@ -190,13 +337,10 @@ def reader_options(name: str, given: Mapping[str, str]) -> dict[str, Any]:
     >>> reader_options("xml", {"txt": "true"})
     Traceback (most recent call last):
     ...
-    treefold.errors.ConfigurationError: the format 'xml' has the options attributes, text, got 'txt' (nearest known: 'text').
+    treefold.errors.ConfigurationError: the format 'xml' has the options attributes, text, literals, got 'txt' (nearest
+    known: 'text').
     """
-    known = {
-        parameter.name: parameter.default
-        for parameter in inspect.signature(READERS[name]).parameters.values()
-        if parameter.kind is parameter.KEYWORD_ONLY and parameter.name != "on_bad"
-    }
+    known = _arguments_of(name)
     options: dict[str, Any] = {}
     for key, text in given.items():
         if key not in known:
@@ -216,24 +360,24 @@ def _label(record: Record, source: LabelSource) -> str | None:
     return record.label if source == "record" else None
 
 
-def _labels_from(path: str | os.PathLike[str], count: int) -> tuple["array[int]", list[str]]:
-    classes: dict[str, int] = {}
+def _labels_from(path: str | os.PathLike[str], count: int, names: _Names) -> "array[int]":
     targets = array("i")
     for line in lines_of(path):
         if line.problem:
             raise line.problem
-        targets.append(classes.setdefault(line.text.rstrip("\n"), len(classes)))
+        targets.append(names.code(line.text.rstrip("\n") or None, path, line.number))
     if len(targets) != count:
         raise ReadError(
             f"expected a label for each of {count} records, got {len(targets)} lines; "
             f"write one label per line, in the order of the trees",
             source=path,
         )
-    return targets, list(classes)
+    return targets
 
 
-def _made(files: Sequence[Path], conversion: Conversion) -> dict[str, Any]:
-    settings = {name: value for name, value in vars(conversion).items() if value is not None}
+def _made(groups: Mapping[str, Sequence[Path]], conversion: Conversion) -> dict[str, Any]:
+    settings = {name: value for name, value in vars(conversion).items() if value is not None and name != "task"}
     if conversion.label_file is not None:
         settings["label_file"] = Path(conversion.label_file).name
+    files = [path for paths in groups.values() for path in paths]
     return {"task": "convert", "from": [path.name for path in files[:100]], "files": len(files), **settings}

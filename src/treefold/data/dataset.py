@@ -3,6 +3,7 @@
 import hashlib
 import itertools
 import json
+import math
 import os
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +14,7 @@ from typing import Any, Final, final
 import numpy as np
 import numpy.typing as npt
 
-from treefold.errors import ForestFileError, ShapeError
+from treefold.errors import ConfigurationError, ForestFileError, ShapeError
 from treefold.files import atomic_folder
 from treefold.trees.batch import Ints
 from treefold.trees.forest import Forest, read_columns, write_columns
@@ -32,10 +33,12 @@ class Dataset:
     """Examples with classes and splits; an example is one tree, or two (a pair), and belongs to at most one split.
 
     - ``forest``: example e has tree e; of pairs, the trees 2e and 2e + 1;
-    - ``targets`` (n,): the index of the example's class in ``classes``, -1 if it has none;
+    - ``targets`` (n,): the index of the example's class in ``classes``, -1 if it has none; numbers are classes, too, by their
+      names (``"4.5"``), and `numbers` returns them;
     - ``splits``: the numbers of the examples of ``train``, ``validation`` and ``test``;
     - ``node_targets`` (N,): the class of every subtree, in the order of the forest's nodes, or None;
-    - ``made``: how the data set was made, for `dataset.json`.
+    - ``made``: how the data set was made, for `dataset.json`;
+    - ``task``: the task that the data set is meant for, ``tree``, ``pair``, ``node`` or ``regression``; None if nobody said.
 
     >>> data = Dataset(Forest(["(f a)", "b"]), np.array([1, 0]), ("no", "yes"), {"train": np.array([0, 1])})
     >>> len(data), data.trees_of([1]).tolist()
@@ -49,6 +52,7 @@ class Dataset:
     pairs: bool = False
     node_targets: Ints | None = None
     made: Mapping[str, Any] = field(default_factory=dict)
+    task: str | None = None
 
     def __post_init__(self) -> None:
         expected = len(self.forest) // (2 if self.pairs else 1)
@@ -75,19 +79,27 @@ class Dataset:
     def from_labels(
         cls,
         trees: Iterable[Tree | str],
-        labels: Sequence[str],
+        labels: Sequence[str | float],
         splits: Mapping[str, Ints],
         made: Mapping[str, Any] | None = None,
+        *,
+        pairs: bool = False,
+        task: str | None = None,
     ) -> "Dataset":
-        """Make a data set from trees and the names of their classes.
+        """Make a data set from trees and the names of their classes, or their numbers.
+
+        Of ``pairs`` the trees are left, right, left, right, … and there is a label for each pair.
 
         >>> Dataset.from_labels(["(f a)", "b"], ["yes", "no"], {"train": np.array([0, 1])}).targets
         array([1, 0])
+        >>> Dataset.from_labels(["(f a)", "b"], [4.5], {}, pairs=True, task="regression").numbers()
+        array([4.5])
         """
-        classes = tuple(sorted(set(labels)))
+        names = [label if isinstance(label, str) else repr(float(label)) for label in labels]
+        classes = tuple(sorted(set(names)))
         codes = {name: code for code, name in enumerate(classes)}
-        targets = np.array([codes[label] for label in labels], dtype=np.int64)
-        return cls(Forest(trees), targets, classes, splits, made=made or {})
+        targets = np.array([codes[name] for name in names], dtype=np.int64)
+        return cls(Forest(trees), targets, classes, splits, pairs=pairs, made=made or {}, task=task)
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -96,6 +108,19 @@ class Dataset:
         """Return the numbers of the trees of some examples, for `Forest.batch`; of pairs, first the left ones, then the right."""
         chosen = np.asarray(examples, dtype=np.int64)
         return np.concatenate([2 * chosen, 2 * chosen + 1]) if self.pairs else chosen
+
+    def numbers(self) -> npt.NDArray[np.float64]:
+        """Return the targets as numbers (n,), NaN where there is none; raise if the name of a class is not a finite number.
+
+        >>> Dataset(Forest(["a", "b", "c"]), np.array([1, -1, 0]), ("-1", "2.5"), {}).numbers()
+        array([ 2.5,  nan, -1. ])
+        """
+        for name in self.classes:
+            if number_of(name) is None:
+                raise ConfigurationError(
+                    f"expected labels that are numbers, got {name!r}; choose a task of classes, or correct the label."
+                )
+        return np.array([*map(float, self.classes), np.nan])[self.targets]
 
     def keys(self) -> list[bytes]:
         """Return a key for each example; equal examples have equal keys."""
@@ -138,6 +163,7 @@ class Dataset:
             "node_labels": self.node_targets is not None,
             "splits": {name: len(part) for name, part in self.splits.items()},
             "made": dict(self.made),
+            **({} if self.task is None else {"task": self.task}),  # left out, so that old fingerprints stay the same
         }
 
     def save(
@@ -186,11 +212,25 @@ class Dataset:
                 pairs=bool(facts["pairs"]),
                 node_targets=columns.get("node_targets"),
                 made=facts["made"],
+                task=facts.get("task"),
             )
         except (KeyError, TypeError, ShapeError) as problem:
             raise ForestFileError(
                 f"{folder}: expected files that fit together, got {problem}; make it again."
             ) from None
+
+
+def number_of(label: str) -> float | None:
+    """Return the finite number that a label writes, or None.
+
+    >>> number_of("-1.5e3"), number_of("n/a"), number_of("nan")
+    (-1500.0, None, None)
+    """
+    try:
+        number = float(label)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
 
 
 def _read_json(path: Path) -> dict[str, Any]:

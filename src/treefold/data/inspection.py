@@ -55,6 +55,15 @@ def _most_frequent(data: Dataset) -> dict[str, int]:
 
 
 def _balance(data: Dataset, part: Ints) -> dict[str, int]:
+    """Count the examples of each class; numbers are counted in ten bins of equal width."""
+    if data.task == "regression":
+        every = data.numbers()
+        numbers, every = every[part], every[np.isfinite(every)]
+        counts, edges = np.histogram(
+            numbers[np.isfinite(numbers)], 10, (every.min(), every.max()) if len(every) else None
+        )
+        named = {f"{low:.4g} … {high:.4g}": int(n) for low, high, n in zip(edges[:-1], edges[1:], counts, strict=True)}
+        return {**named, **({"(none)": int(np.isnan(numbers).sum())} if np.isnan(numbers).any() else {})}
     counts = np.bincount(data.targets[part] + 1, minlength=len(data.classes) + 1)
     named = {name: int(count) for name, count in zip(data.classes, counts[1:], strict=True)}
     return {**named, **({"(none)": int(counts[0])} if counts[0] else {})}

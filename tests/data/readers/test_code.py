@@ -15,7 +15,7 @@ LIBRARY = sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py"))[::12]
 def read(folder: Path, text: str | bytes, *, names: bool = True) -> str:
     path = folder / "a.py"
     path.write_bytes(text.encode() if isinstance(text, str) else text)
-    (tree,) = read_python(path, names=names)
+    (tree,) = read_python(path, names=names, literals="keep")
     return str(tree).removeprefix("(Module ").removesuffix(")")
 
 
@@ -56,11 +56,46 @@ def test_code_becomes_its_syntax_tree(code: str, tree: str | None, without_names
 
 
 def test_constants_are_written_as_python_writes_them(tmp_path: Path) -> None:
-    (tree,) = read_python(_write(tmp_path, "None, ..., True, b'a', 'a b', 1.50, 2j, '\\ud800', 0x" + "f" * 5000))
+    (tree,) = read_python(
+        _write(tmp_path, "None, ..., True, b'a', 'a b', 1.50, 2j, '\\ud800', 0x" + "f" * 5000), literals="keep"
+    )
     constants = [
         str(node.children[0].label) for node in tree.preorder() if node.label == "Constant" and node.children[0]
     ]
     assert constants == ["None", "...", "True", "b'a'", "'a b'", "1.5", "2j", "'\\ud800'", "0x" + "f" * 5000]
+
+
+def test_literals_are_cut_to_their_type_but_names_and_the_few_constants_are_not(tmp_path: Path) -> None:
+    code = "x = None, ..., True, b'a', 'a b', 1.50, 2j, 7\ny: 'z' = f'{x} in'\nfrom ..m import *"
+    (tree,) = read_python(_write(tmp_path, code))
+    constants = "(Constant None) (Constant ...) (Constant True) (Constant bytes) (Constant str) (Constant float)"
+    assert str(tree) == (
+        f"(Module (Assign (Name x Store) (Tuple {constants} (Constant complex) (Constant int) Load)) "
+        "(AnnAssign (Name y Store) (Constant str) (JoinedStr (FormattedValue (Name x Load) -1) (Constant str)) 1) "
+        "(ImportFrom m (alias *) 2))"
+    )
+
+
+@pytest.mark.parametrize("path", LIBRARY[::4], ids=lambda path: path.name)
+def test_cutting_literals_changes_the_children_of_constants_alone(path: Path) -> None:
+    (cut,), (kept,) = read_python(path), read_python(path, literals="keep")
+    types = {"str", "bytes", "int", "float", "complex"}
+    for mine, theirs in zip(cut.preorder(), kept.preorder(), strict=True):
+        if mine.label != theirs.label:
+            assert mine.label in types and type(ast.literal_eval(str(theirs.label))).__name__ == mine.label
+        if mine.label == "Constant":
+            (child,) = mine.children
+            assert child is not None and child.label in types | {"None", "True", "False", "..."}
+
+
+def test_the_text_of_an_expression_in_a_template_is_a_literal() -> None:
+    class Interpolation(ast.expr):  # as Python 3.14 has it
+        _fields = ("value", "str")
+
+    node = Interpolation()
+    vars(node).update(value=ast.Name("x", ast.Load()), str="x  ")
+    assert str(ast_tree(node)) == "(Interpolation (Name x Load) str)"
+    assert str(ast_tree(node, literals="keep")) == '(Interpolation (Name x Load) "x  ")'
 
 
 def _write(folder: Path, data: str | bytes) -> Path:

@@ -21,6 +21,7 @@ class Sample(NamedTuple):
 SAMPLES = {
     "sexpr": Sample(".sexpr", "(a b\n é)\n".encode(), "(a b é)"),
     "penn": Sample(".penn", "( (S (NP a)\n (VP é)) )\n".encode(), "(S (NP a) (VP é))"),
+    "sst": Sample(".sst", "(3 (2 a) (4 é))\n".encode(), "(<phrase> a é)"),
     "json": Sample(".json", '{"a":\n "é"}\n'.encode(), "(object (a é))"),
     "jsonl": Sample(".jsonl", '{"tree": "(a é)"}\n'.encode(), "(a é)"),
     "xml": Sample(".xml", "<a>\n<b>é</b></a>\n".encode(), "(a b)", ("lxml",), "xml"),

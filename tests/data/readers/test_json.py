@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from treefold.data.readers import read_json, records_json
 from treefold.data.readers.json import json_tree
-from treefold.errors import ParseError, ReadError
+from treefold.errors import ConfigurationError, ParseError, ReadError
 from treefold.trees.tree import Tree
 
 VALUES = st.recursive(
@@ -18,19 +18,43 @@ VALUES = st.recursive(
 )
 
 
-def plainest(value: Any) -> Tree:
+def plainest(value: Any, *, cut: bool = False) -> Tree:
     """Turn what json.loads gives into a tree, by recursion."""
     if isinstance(value, dict):
-        return Tree("object", [Tree(key, [plainest(child)]) for key, child in value.items()])
+        return Tree("object", [Tree(key, [plainest(child, cut=cut)]) for key, child in value.items()])
     if isinstance(value, list):
-        return Tree("array", [plainest(child) for child in value])
+        return Tree("array", [plainest(child, cut=cut) for child in value])
+    if cut and isinstance(value, str):
+        return Tree(value if value in ("", *value.split()) and len(value) < 21 else "string")
+    if cut and isinstance(value, (int, float)) and not isinstance(value, bool):
+        return Tree("number")
     return Tree(value if isinstance(value, str) else json.dumps(value))
 
 
 @given(value=VALUES, indent=st.none() | st.just(1), ascii_only=st.booleans())
 def test_a_document_is_what_the_standard_decoder_reads(value: Any, indent: int | None, ascii_only: bool) -> None:
     text = json.dumps(value, indent=indent, ensure_ascii=ascii_only)
-    assert json_tree(text) == plainest(json.loads(text))
+    assert json_tree(text, literals="keep") == plainest(json.loads(text))
+    assert json_tree(text) == plainest(json.loads(text), cut=True)
+
+
+def test_numbers_and_long_strings_are_cut_to_their_type_unless_they_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(
+        json.dumps({"a": [1, -2.5e3, True, None, "en", "x" * 20, "x" * 21, "New York"], "long key here": 1})
+    )
+    (tree,) = read_json(path)
+    assert str(tree) == (
+        f'(object (a (array number number true null en {"x" * 20} string string)) ("long key here" number))'
+    )
+    (tree,) = read_json(path, literals="keep")
+    assert str(tree) == (
+        f'(object (a (array 1 -2500.0 true null en {"x" * 20} {"x" * 21} "New York")) ("long key here" 1))'
+    )
+    with pytest.raises(
+        ConfigurationError, match="records_json expects literals to be one of 'type', 'keep', got 'kep'"
+    ):
+        read_json(path, literals="kep")  # type: ignore[arg-type]
 
 
 @given(st.text(st.sampled_from('[]{},:"1-.e \\ntrualsf'), max_size=12))
@@ -41,11 +65,14 @@ def test_text_is_refused_exactly_where_the_standard_decoder_refuses_it(text: str
         with pytest.raises(ParseError, match=r"expected .*, got .*; "):
             json_tree(text)
     else:
-        assert json_tree(text) == expected
+        assert json_tree(text, literals="keep") == expected
 
 
 def test_keys_keep_their_order_and_may_come_twice_and_numbers_stay_as_written() -> None:
-    assert str(json_tree('{"b": 1E5, "a": -0.0, "b": [], "": ""}')) == '(object (b 1E5) (a -0.0) (b array) ("" ""))'
+    assert (
+        str(json_tree('{"b": 1E5, "a": -0.0, "b": [], "": ""}', literals="keep"))
+        == '(object (b 1E5) (a -0.0) (b array) ("" ""))'
+    )
 
 
 @pytest.mark.parametrize(
@@ -88,4 +115,4 @@ def test_a_hundred_thousand_levels_are_read(tmp_path: Path) -> None:
 
 
 def test_numbers_of_any_length_are_read() -> None:
-    assert json_tree("9" * 10_000).label == "9" * 10_000
+    assert json_tree("9" * 10_000, literals="keep").label == "9" * 10_000

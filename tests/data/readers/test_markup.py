@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from treefold.data.readers import read_html, read_xml
 from treefold.data.readers.markup import element_tree
-from treefold.errors import ReadError
+from treefold.errors import ConfigurationError, ReadError
 from treefold.trees.tree import Tree
 
 pytest.importorskip("lxml", reason="NOT TESTED: formats 'xml' and 'html' need treefold[xml]")
@@ -44,7 +44,22 @@ def test_elements_become_nodes_and_attributes_and_text_on_request(
     <!-- a comment --><?target instruction?>
     <p id="1" class="x y">one <b> two<i/>
     </b> th<!-- in -->ree <b><![CDATA[four&]]></b> five</p>"""
-    assert [str(read) for read in read_xml(write(tmp_path, text), **options)] == [tree]
+    assert [str(read) for read in read_xml(write(tmp_path, text), literals="keep", **options)] == [tree]
+
+
+@pytest.mark.parametrize("read", [read_xml, read_html])
+def test_long_text_and_numbers_are_cut_to_their_type(read: Any, tmp_path: Path) -> None:
+    text = f"""<html><body lang="en" n="-1.5e3" style="a b"><p> one </p><p>two words</p><p>7</p><p>{"x" * 20}</p>
+    <p>{"x" * 21}</p>{"x" * 20}</body></html>"""
+    (tree,) = read(write(tmp_path, text), attributes=True, text=True)
+    word = "x" * 20
+    assert str(tree) == (
+        f"(html (body (@lang en) (@n #number) (@style #text) (p one) (p #text) (p #number) (p {word}) (p #text) {word}))"
+    )
+    with pytest.raises(
+        ConfigurationError, match=r"records_\w+ expects literals to be one of 'type', 'keep', got 'cut'"
+    ):
+        read(tmp_path / "a.xml", literals="cut")
 
 
 def test_namespaces_stay_in_braces(tmp_path: Path) -> None:
@@ -176,7 +191,9 @@ def test_a_hundred_thousand_siblings_are_read(tmp_path: Path) -> None:
     ],
 )
 def test_untidy_html_becomes_a_tree(text: str, tree: str, tmp_path: Path) -> None:
-    assert [str(read) for read in read_html(write(tmp_path, text, "a.html"), attributes=True, text=True)] == [tree]
+    assert [
+        str(read) for read in read_html(write(tmp_path, text, "a.html"), attributes=True, text=True, literals="keep")
+    ] == [tree]
 
 
 def test_html_without_an_element_is_an_error(tmp_path: Path) -> None:

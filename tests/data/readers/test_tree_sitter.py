@@ -16,7 +16,7 @@ for grammar in LANGUAGES.values():
 def read(folder: Path, name: str, code: str, **options: Any) -> str:
     path = folder / name
     path.write_text(code)
-    (tree,) = read_code(path, **options)
+    (tree,) = read_code(path, **{"literals": "keep", **options})
     return str(tree)
 
 
@@ -48,6 +48,44 @@ def read(folder: Path, name: str, code: str, **options: Any) -> str:
 )
 def test_programs_of_every_language_become_trees(name: str, code: str, tree: str, tmp_path: Path) -> None:
     assert read(tmp_path, name, code) == tree
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "tree"),
+    [
+        (
+            "a.py",
+            "x = 1, 2.5, 'a\\n', f'{x:.2f}', True",
+            "(module (expression_statement (assignment (identifier x) (expression_list integer float "
+            "(string (string_start ') (string_content escape_sequence) (string_end ')) "
+            "(string (string_start f') (interpolation (identifier x) format_specifier) (string_end ')) (true True)))))",
+        ),
+        (
+            "a.js",
+            "s = ['a b', 1, /x+/g, null];",
+            "(program (expression_statement (assignment_expression (identifier s) "
+            "(array (string string_fragment) number (regex regex_pattern (regex_flags g)) (null null)))))",
+        ),
+        (
+            "A.java",
+            "class A { int x = f(0x1F, 'c', \"s\", 1.5); }",
+            "(program (class_declaration (identifier A) (class_body (field_declaration integral_type (variable_declarator "
+            "(identifier x) (method_invocation (identifier f) (argument_list hex_integer_literal character_literal "
+            "(string_literal string_fragment) decimal_floating_point_literal)))))))",
+        ),
+        (
+            "a.c",
+            "#include <stdio.h>\n#define N 5\nchar c = 'c';",
+            "(translation_unit (preproc_include (system_lib_string <stdio.h>)) (preproc_def (identifier N) preproc_arg) "
+            "(declaration (primitive_type char) (init_declarator (identifier c) (char_literal character))))",
+        ),
+    ],
+)
+def test_literals_are_cut_to_the_type_of_their_node(name: str, code: str, tree: str, tmp_path: Path) -> None:
+    assert read(tmp_path, name, code, literals="type") == tree
+    (tmp_path / name).write_text(code)
+    (by_default,) = read_code(tmp_path / name)
+    assert str(by_default) == tree
 
 
 def test_names_may_be_left_out_and_keywords_and_punctuation_taken_in(tmp_path: Path) -> None:

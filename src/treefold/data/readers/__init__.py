@@ -1,8 +1,9 @@
 """Readers: files of many formats become trees, one record at a time.
 
-`brackets` reads s-expressions and Penn brackets, `json` documents, `tabular` rows of JSON lines, CSV, TSV and parquet, `markup`
-XML and HTML, `code` programs, `conllu` dependency trees; `stream` has the parts that they share. To add a format, write a
-function that yields a `Record` for each tree of a file, and add it to `_FORMATS` below.
+`brackets` reads s-expressions, Penn brackets and brackets with classes (SST), `json` documents, `tabular` rows of JSON lines,
+CSV, TSV and parquet, `markup` XML and HTML, `code` programs, `conllu` dependency trees, also from aligned files; `stream` has the
+parts that they share. To add a format, write a function that yields a `Record` for each tree of a file, and add it to `_FORMATS`
+below.
 
 >>> import pathlib, tempfile
 >>> with tempfile.TemporaryDirectory() as folder:
@@ -17,9 +18,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from treefold.data.readers.brackets import records_penn, records_sexpr
+from treefold.data.readers.brackets import records_penn, records_sexpr, records_sst
 from treefold.data.readers.code import LANGUAGES, records_code, records_python
-from treefold.data.readers.conllu import records_conllu
+from treefold.data.readers.conllu import read_dependencies, records_conllu
 from treefold.data.readers.json import records_json
 from treefold.data.readers.markup import records_html, records_xml
 from treefold.data.readers.stream import OnBad, Record, Source, trees_only
@@ -30,6 +31,7 @@ _CODE: Final = tuple(suffix for grammar in LANGUAGES.values() for suffix in gram
 _FORMATS: Final[list[tuple[str, Callable[..., Iterator[Record]], tuple[str, ...]]]] = [
     ("sexpr", records_sexpr, (".sexpr", ".txt")),
     ("penn", records_penn, (".mrg", ".penn", ".ptb")),
+    ("sst", records_sst, (".sst",)),
     ("json", records_json, (".json",)),
     ("jsonl", records_jsonl, (".jsonl", ".ndjson")),
     ("xml", records_xml, (".xml", ".svg")),
@@ -58,6 +60,7 @@ read_parquet = trees_only(records_parquet)
 read_penn = trees_only(records_penn)
 read_python = trees_only(records_python)
 read_sexpr = trees_only(records_sexpr)
+read_sst = trees_only(records_sst)
 read_tsv = trees_only(records_tsv)
 read_xml = trees_only(records_xml)
 
@@ -90,6 +93,7 @@ __all__ = [
     "read_code",
     "read_conllu",
     "read_csv",
+    "read_dependencies",
     "read_html",
     "read_json",
     "read_jsonl",
@@ -97,6 +101,7 @@ __all__ = [
     "read_penn",
     "read_python",
     "read_sexpr",
+    "read_sst",
     "read_tsv",
     "read_xml",
     "records_code",
@@ -109,6 +114,7 @@ __all__ = [
     "records_penn",
     "records_python",
     "records_sexpr",
+    "records_sst",
     "records_tsv",
     "records_xml",
 ]

@@ -1,4 +1,4 @@
-"""Trees in brackets: s-expressions, and the brackets of the Penn treebank.
+"""Trees in brackets: s-expressions, the brackets of the Penn treebank, and those of the Stanford Sentiment Treebank.
 
 A file is cut into pieces, one for each tree, and each piece is parsed separately. So a long file is read as a stream, and a
 malformed tree does not affect the others.
@@ -7,9 +7,10 @@ malformed tree does not affect the others.
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from treefold.data.readers.stream import Faults, Line, OnBad, Record, Source, lines_of, placed
-from treefold.errors import ParseError
+from treefold.errors import ParseError, ReadError
 from treefold.trees.tree import Tree
 
 # The groups hold the end of a quoted label or a vector; they are empty if it continues on the next line.
@@ -20,6 +21,14 @@ _TO_THE_END_OF = {
     "[": re.compile(r"[^\]]*+(\]?)"),
 }
 _COMMENT = ("#", ";")
+
+PHRASE: Final = "<phrase>"
+"""The label of the inner nodes of a tree whose words are its leaves."""
+
+# A leaf `(label word)`, the beginning of an inner node `(label (`, an end of a node, or the end of the text. Blanks are those of
+# ASCII: the treebank has words with a no-break space.
+_NODE = re.compile(r"\s*+(?:\(\s*+([^\s()]++)\s++([^\s()]++)\s*+\)|\(\s*+([^\s()]++)(?=\s*+\()|(\))|(\Z))", re.ASCII)
+_NO_NODE = re.compile(r"\s*+(\(?)\s*+([^\s()]*+)\s*+([^\s()]*+)\s*+", re.ASCII)
 
 
 def records_sexpr(source: Source, *, on_bad: OnBad | None = None) -> Iterator[Record]:
@@ -70,6 +79,104 @@ def penn_tree(text: str) -> Tree:
             "expected a whole tree, got the end of the text; close its brackets", text=text, position=len(text)
         )
     return root
+
+
+def records_sst(source: Source, *, on_bad: OnBad | None = None) -> Iterator[Record]:
+    """Turn lines of brackets with a class at every node, ``(3 (2 It) (4 works))``, into trees, each as `sst_tree` reads it.
+
+    The class of a record is that of the root; ``node_labels`` has the classes of all nodes.
+    """
+    faults = Faults(source, on_bad)
+
+    def records() -> Iterator[Record]:
+        for number, text, wrong_bytes in lines_of(source):
+            if not text.strip():
+                continue
+            try:
+                if wrong_bytes:
+                    raise wrong_bytes
+                tree, classes = sst_tree(text.rstrip("\n"))
+            except ParseError as problem:
+                faults.report(placed(problem, faults.source, number))
+            except ReadError as error:
+                faults.report(error)
+            else:
+                yield Record((tree,), classes[-1], faults.source, number, classes)
+
+    return faults.unless_empty(records())
+
+
+def sst_tree(text: str) -> tuple[Tree, tuple[str, ...]]:
+    """Turn brackets with a class at every node into a tree and the classes of its nodes in post-order.
+
+    The words are the leaves, as they are written; inner nodes are labelled ``<phrase>``.
+
+    >>> tree, classes = sst_tree("(4 (2 It) (3 (3 works) (2 .)))")
+    >>> print(tree, classes)
+    (<phrase> It (<phrase> works .)) ('2', '3', '2', '3', '4')
+    """
+    open_nodes: list[tuple[str, list[Tree]]] = []
+    classes: list[str] = []
+    root: Tree | None = None
+    position = 0
+    while True:
+        match = _NODE.match(text, position)
+        if match is None:
+            raise _not_a_node(text, position, bool(open_nodes))
+        leaf_class, word, inner_class, closing, end = match.groups()
+        if root is not None and end is None:
+            raise ParseError(
+                "expected the end of the line after a whole tree, got more; write one a line",
+                text=text,
+                position=position,
+            )
+        position = match.end()
+        if inner_class is not None:
+            open_nodes.append((inner_class, []))
+            continue
+        if word is not None:
+            node = Tree(word)
+            classes.append(leaf_class)
+        elif closing is not None and open_nodes:
+            own_class, children = open_nodes.pop()
+            node = Tree(PHRASE, children)
+            classes.append(own_class)
+        elif closing is not None:
+            raise ParseError(
+                "expected a tree, got ')' that closes nothing; remove it", text=text, position=position - 1
+            )
+        elif root is not None:
+            return root, tuple(classes)
+        else:
+            raise ParseError(
+                "expected ')' to close the tree, got the end of the line; close its brackets",
+                text=text,
+                position=position,
+            )
+        if open_nodes:
+            open_nodes[-1][1].append(node)
+        else:
+            root = node
+
+
+def _not_a_node(text: str, position: int, is_inside: bool) -> ParseError:
+    """Return the error for text that is not the beginning or end of a node."""
+    match = _NO_NODE.match(text, position)
+    assert match is not None  # it also matches the empty text
+    bracket, label, word = match.groups()
+    place = match.end()
+    after = repr(text[place]) if place < len(text) else "the end of the line"
+    if not bracket:
+        place = match.start(2)
+        expected = "'(' or ')'" if is_inside else "'(' to begin a tree"
+        problem = f"expected {expected}, got {_shown(label)}; write a word as (class word)"
+    elif not label:
+        problem = f"expected a class after '(', got {after}; write (class word) or (class tree …)"
+    elif not word:
+        problem = f"expected a word or trees after the class {_shown(label)}, got {after}; write (class word)"
+    else:
+        problem = f"expected ')' after the word {_shown(word)}, got {after}; write each word as (class word)"
+    return ParseError(problem, text=text, position=place)
 
 
 def _closed(label: str, children: list[Tree], text: str, position: int) -> Tree:

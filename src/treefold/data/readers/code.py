@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from treefold.data.readers.stream import (
+    Literals,
     OnBad,
     Record,
     Source,
+    cuts_literals,
     one_record,
     optional_package,
     text_of,
@@ -36,27 +38,44 @@ LANGUAGES: dict[str, Grammar] = {
 }
 
 _COMMENTS = frozenset({"comment", "line_comment", "block_comment", "html_comment"})
+# Types of tree-sitter whose text is a literal, or a part of one, or any text.
+_LITERALS = frozenset(
+    {
+        *("character", "escape_sequence", "float", "integer", "number", "number_literal", "string_content"),
+        *("string_fragment", "multiline_string_fragment", "escape_interpolation", "format_specifier"),
+        *("binary_integer_literal", "decimal_integer_literal", "hex_integer_literal", "octal_integer_literal"),
+        *("character_literal", "decimal_floating_point_literal", "hex_floating_point_literal", "regex_pattern"),
+        *("hash_bang_line", "html_character_reference", "jsx_text", "preproc_arg"),
+    }
+)
 
 
-def records_python(source: Source, *, names: bool = True, on_bad: OnBad | None = None) -> Iterator[Record]:
+def records_python(
+    source: Source, *, names: bool = True, literals: Literals = "type", on_bad: OnBad | None = None
+) -> Iterator[Record]:
     """Turn a Python file into the tree of its module, as `ast_tree` makes it."""
+    cuts_literals("records_python", literals)
 
     def read(data: bytes) -> Tree:
-        return ast_tree(_parsed(source, data), names=names)
+        return ast_tree(_parsed(source, data), names=names, literals=literals)
 
     return one_record(source, on_bad, read, may_be_blank=True)
 
 
-def ast_tree(module: ast.AST, *, names: bool = True) -> Tree:
+def ast_tree(module: ast.AST, *, names: bool = True, literals: Literals = "type") -> Tree:
     """Turn a syntax tree of Python into a tree labelled by classes, fields in order; names and constants are leaves.
 
-    An absent field is an absent child, so that ``a[:b]`` and ``a[b:]`` differ; absent fields at the end of a node are left out.
+    Numbers, strings and bytes are labelled by their type; with ``literals="keep"``, as Python writes them. An absent field is
+    an absent child, so that ``a[:b]`` and ``a[b:]`` differ; absent fields at the end of a node are left out.
 
     >>> print(ast_tree(ast.parse("x[:n] = 'a b'")))
+    (Module (Assign (Subscript (Name x Load) (Slice _ (Name n Load)) Store) (Constant str)))
+    >>> print(ast_tree(ast.parse("x[:n] = 'a b'"), literals="keep"))
     (Module (Assign (Subscript (Name x Load) (Slice _ (Name n Load)) Store) (Constant "'a b'")))
     >>> print(ast_tree(ast.parse("x[:n] = 'a b'"), names=False))
     (Module (Assign (Subscript (Name Load) (Slice _ (Name Load)) Store) Constant))
     """
+    cut = cuts_literals("ast_tree", literals)
     labels: list[Label] = []
     widths: list[int] = []
     stack: list[ast.AST | str | None] = [module]
@@ -70,7 +89,7 @@ def ast_tree(module: ast.AST, *, names: bool = True) -> Tree:
             widths.append(0)
         else:
             before = len(stack)
-            _push_fields(item, stack, names)
+            _push_fields(item, stack, names, cut)
             while len(stack) > before and stack[-1] is None:
                 stack.pop()
             labels.append(type(item).__name__)
@@ -82,10 +101,10 @@ def ast_tree(module: ast.AST, *, names: bool = True) -> Tree:
 _NAME_FIELDS = frozenset({"arg", "asname", "kind", "module", "name", "rest", "type_comment"})
 
 
-def _push_fields(node: ast.AST, stack: list[ast.AST | str | None], names: bool) -> None:
+def _push_fields(node: ast.AST, stack: list[ast.AST | str | None], names: bool, cut: bool) -> None:
     if isinstance(node, (ast.Constant, ast.MatchSingleton)):  # whose None is a value
         if names:
-            stack.append(_written(node.value))
+            stack.append(type(node.value).__name__ if cut and _is_open(node.value) else _written(node.value))
         return
     for field in node._fields:
         value = getattr(node, field, None)
@@ -100,8 +119,13 @@ def _push_fields(node: ast.AST, stack: list[ast.AST | str | None], names: bool) 
         elif value is None:
             if names or field not in _NAME_FIELDS:
                 stack.append(None)
-        elif names:
-            stack.append(str(value))
+        elif names:  # the field `str` has the text of an expression in a template
+            stack.append("str" if cut and field == "str" else str(value))
+
+
+def _is_open(constant: object) -> bool:
+    """Say whether a constant is one of endlessly many: not None, ..., True or False."""
+    return isinstance(constant, (str, bytes, int, float, complex)) and not isinstance(constant, bool)
 
 
 def _written(constant: object) -> str:
@@ -156,17 +180,20 @@ def records_code(
     *,
     language: str | None = None,
     names: bool = True,
+    literals: Literals = "type",
     anonymous: bool = False,
     strict: bool = False,
     on_bad: OnBad | None = None,
 ) -> Iterator[Record]:
     """Turn a program into one tree, labelled by the node types of its grammar; without ``language``, the suffix decides.
 
-    With ``names`` identifiers and literals have their text as a child; with ``anonymous`` keywords and punctuation are nodes,
-    too. Code that cannot be parsed becomes ``ERROR`` nodes, or with ``strict`` raises `ReadError`.
+    With ``names`` identifiers have their text as a child, and with ``literals="keep"`` also literals, of which otherwise only
+    the node type is seen. With ``anonymous`` keywords and punctuation are nodes, too. Code that cannot be parsed becomes
+    ``ERROR`` nodes, or with ``strict`` raises `ReadError`.
     """
     language = language_of(source) if language is None else language
     require_choice("records_code", "language", language, LANGUAGES)
+    without_text = _COMMENTS | _LITERALS if cuts_literals("records_code", literals) else _COMMENTS
     tree_sitter = optional_package("tree_sitter", extra="code")
     grammar = optional_package(LANGUAGES[language].module, extra="code")
     parser = tree_sitter.Parser(tree_sitter.Language(grammar.language()))
@@ -176,7 +203,7 @@ def records_code(
         root = parser.parse(data).root_node
         if strict and root.has_error:
             raise _first_error(root, source, data, language)
-        return _code_tree(root, data, names=names, anonymous=anonymous)
+        return _code_tree(root, data, names=names, anonymous=anonymous, without_text=without_text)
 
     return one_record(source, on_bad, read, may_be_blank=True)
 
@@ -202,7 +229,7 @@ def language_of(source: Source) -> str:
     )
 
 
-def _code_tree(root: Any, data: bytes, *, names: bool, anonymous: bool) -> Tree:
+def _code_tree(root: Any, data: bytes, *, names: bool, anonymous: bool, without_text: frozenset[str]) -> Tree:
     labels: list[Label] = []
     widths: list[int] = []
     stack = [root]
@@ -216,7 +243,7 @@ def _code_tree(root: Any, data: bytes, *, names: bool, anonymous: bool) -> Tree:
             stack += children
             continue
         text = b""
-        if names and node.is_named and label not in _COMMENTS:
+        if names and node.is_named and label not in without_text:
             text = data[node.start_byte : node.end_byte]
         if text:  # a token that the parser inserted to recover from an error has none
             labels.append(text.decode(errors="replace"))

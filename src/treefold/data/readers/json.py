@@ -6,10 +6,13 @@ from json import JSONDecodeError
 from json.decoder import scanstring  # type: ignore[attr-defined]  # typeshed leaves it out
 
 from treefold.data.readers.stream import (
+    Literals,
     OnBad,
     Record,
     Source,
+    cuts_literals,
     has_half_character,
+    is_short_word,
     one_record,
     placed,
     text_of,
@@ -31,28 +34,36 @@ _KEY, _KEY_OR_END = 'a key in quotes, "…"', "a key in quotes or '}'"
 _NEXT = {"": "the end of the document", "[": "',' or ']'", "{": "',' or '}'"}
 _LABELS = {"[": "array", "{": "object"}
 _CLOSERS = {"[": "]", "{": "}"}
+_WORDS = frozenset({"true", "false", "null"})
 
 
-def records_json(source: Source, *, on_bad: OnBad | None = None) -> Iterator[Record]:
+def records_json(source: Source, *, literals: Literals = "type", on_bad: OnBad | None = None) -> Iterator[Record]:
     """Turn a JSON document, which is a whole file, into one tree, as `json_tree` reads it."""
+    cuts_literals("records_json", literals)
 
     def read(data: bytes) -> Tree:
         try:
-            return json_tree(text_of(source, data))
+            return json_tree(text_of(source, data), literals=literals)
         except ParseError as problem:
             raise placed(problem, source) from None
 
     return one_record(source, on_bad, read)
 
 
-def json_tree(text: str) -> Tree:
+def json_tree(text: str, *, literals: Literals = "type") -> Tree:
     """Turn JSON into a tree: an object has a child for each key, which has the value as its child; an array its elements.
 
-    Scalars are leaves, labelled with the string itself, or with the number, ``true`` or ``null`` as the document writes it.
+    Scalars are leaves. ``true``, ``false``, ``null`` and strings that are one word of at most 20 characters are their own
+    labels; numbers are labelled ``number``, other strings ``string``. With ``literals="keep"`` all are labelled as they are
+    written.
 
-    >>> print(json_tree('{"name": "x y", "sizes": [1, 2.50], "more": {}}'))
-    (object (name "x y") (sizes (array 1 2.50)) (more object))
+    >>> text = '{"kind": "x", "name": "x y", "sizes": [1, 2.50], "more": {}}'
+    >>> print(json_tree(text))
+    (object (kind x) (name string) (sizes (array number number)) (more object))
+    >>> print(json_tree(text, literals="keep"))
+    (object (kind x) (name "x y") (sizes (array 1 2.50)) (more object))
     """
+    cut = cuts_literals("json_tree", literals)
     open_nodes: list[tuple[str, list[Tree], list[str]]] = []  # bracket, children, keys
     bracket, expected, position = "", _VALUE, 0
     root: Tree | None = None
@@ -69,9 +80,9 @@ def json_tree(text: str) -> Tree:
             expected = _VALUE
         elif expected in (_VALUE, _VALUE_OR_END) and kind == "string":
             string, position = _string(text, position)
-            done = Tree(string)
+            done = Tree("string" if cut and not is_short_word(string) else string)
         elif expected in (_VALUE, _VALUE_OR_END) and kind == "scalar":
-            done = Tree(token)
+            done = Tree("number" if cut and token not in _WORDS else token)
         elif expected in (_VALUE, _VALUE_OR_END) and kind == "open":
             open_nodes.append((token, [], []))
             bracket, expected = token, _KEY_OR_END if token == "{" else _VALUE_OR_END

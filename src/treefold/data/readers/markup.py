@@ -3,14 +3,18 @@
 Nothing outside the file is loaded, and no entities are expanded.
 """
 
+import re
 from collections.abc import Iterator
 from typing import Any
 from xml.parsers import expat
 
 from treefold.data.readers.stream import (
+    Literals,
     OnBad,
     Record,
     Source,
+    cuts_literals,
+    is_short_word,
     one_record,
     optional_package,
     text_of,
@@ -19,14 +23,22 @@ from treefold.data.readers.stream import (
 from treefold.errors import ReadError
 from treefold.trees.tree import Label, Tree
 
+_NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
+
 
 def records_xml(
-    source: Source, *, attributes: bool = False, text: bool = False, on_bad: OnBad | None = None
+    source: Source,
+    *,
+    attributes: bool = False,
+    text: bool = False,
+    literals: Literals = "type",
+    on_bad: OnBad | None = None,
 ) -> Iterator[Record]:
     """Turn an XML document into one tree, as `element_tree` makes it; at most 2048 levels deep, which is libxml2's limit.
 
     A document with declarations inside its ``<!DOCTYPE … [ ]>`` is refused, because its entities could grow without bounds.
     """
+    cuts_literals("records_xml", literals)
     etree = optional_package("lxml.etree", extra="xml")
 
     def read(data: bytes) -> Tree:
@@ -41,15 +53,22 @@ def records_xml(
             remove_comments=True,
             remove_pis=True,
         )
-        return element_tree(_root(etree, parser, source, data, "XML"), attributes=attributes, text=text)
+        root = _root(etree, parser, source, data, "XML")
+        return element_tree(root, attributes=attributes, text=text, literals=literals)
 
     return one_record(source, on_bad, read)
 
 
 def records_html(
-    source: Source, *, attributes: bool = False, text: bool = False, on_bad: OnBad | None = None
+    source: Source,
+    *,
+    attributes: bool = False,
+    text: bool = False,
+    literals: Literals = "type",
+    on_bad: OnBad | None = None,
 ) -> Iterator[Record]:
     """Turn an HTML document, well-formed or not, into one tree, as `element_tree` makes it; at most 2048 levels deep."""
+    cuts_literals("records_html", literals)
     etree = optional_package("lxml.etree", extra="xml")
 
     def read(data: bytes) -> Tree:
@@ -57,28 +76,37 @@ def records_html(
         parser = etree.HTMLParser(
             encoding="utf-8", no_network=True, huge_tree=True, remove_comments=True, remove_pis=True
         )
-        return element_tree(_root(etree, parser, source, data, "HTML"), attributes=attributes, text=text)
+        root = _root(etree, parser, source, data, "HTML")
+        return element_tree(root, attributes=attributes, text=text, literals=literals)
 
     return one_record(source, on_bad, read)
 
 
-def element_tree(root: Any, *, attributes: bool = False, text: bool = False) -> Tree:
-    """Turn an element into a tree labelled by tags; attributes become ``(@name value)``, text becomes stripped leaves.
+def element_tree(root: Any, *, attributes: bool = False, text: bool = False, literals: Literals = "type") -> Tree:
+    """Turn an element into a tree labelled by tags; attributes become ``(@name value)``, text becomes leaves.
+
+    A text or value that is one word of at most 20 characters is its own label; a number is labelled ``#number``, other text
+    ``#text``. With ``literals="keep"`` all are their own labels.
 
     >>> from xml.etree.ElementTree import fromstring
-    >>> print(element_tree(fromstring("<p id='1'>one <b>two</b> three</p>"), attributes=True, text=True))
-    (p (@id 1) one (b two) three)
+    >>> element = fromstring("<p id='1' lang='en'>one <b>two</b> three or four</p>")
+    >>> print(element_tree(element, attributes=True, text=True))
+    (p (@id #number) (@lang en) one (b two) #text)
+    >>> print(element_tree(element, attributes=True, text=True, literals="keep"))
+    (p (@id 1) (@lang en) one (b two) "three or four")
     """
+    cut = cuts_literals("element_tree", literals)
     labels: list[Label] = []
     widths: list[int] = []
     stack: list[Any] = [root]  # elements, (name, value) of attributes, and text
     while stack:
         item = stack.pop()
         if isinstance(item, str):
-            labels.append(item)
+            labels.append(_literal_label(item) if cut else item)
             widths.append(0)
         elif isinstance(item, tuple):
-            labels += item
+            name, value = item
+            labels += (name, _literal_label(value) if cut else value)
             widths += (1, 0)
         else:
             before = len(stack)
@@ -93,6 +121,13 @@ def element_tree(root: Any, *, attributes: bool = False, text: bool = False) -> 
             labels.append(item.tag)
             widths.append(len(stack) - before)
     return tree_from(labels, widths)
+
+
+def _literal_label(text: str) -> str:
+    text = text.strip()
+    if _NUMBER.fullmatch(text):
+        return "#number"
+    return text if is_short_word(text) else "#text"
 
 
 def _root(etree: Any, parser: Any, source: Source, data: bytes, kind: str) -> Any:

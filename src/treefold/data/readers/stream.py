@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, ParamSpec
+from typing import Any, BinaryIO, Final, Literal, NamedTuple, ParamSpec
 
-from treefold.errors import ConfigurationError, ParseError, ReadError
+from treefold.errors import ConfigurationError, ParseError, ReadError, require_choice
 from treefold.trees.tree import Label, Tree
 
 Source = str | os.PathLike[str]
@@ -19,6 +19,12 @@ Source = str | os.PathLike[str]
 
 OnBad = Callable[[ReadError], None]
 """Called with the error of each record that is skipped."""
+
+Literals = Literal["type", "keep"]
+"""Whether literals, such as strings and numbers, are cut to their type, or kept as labels."""
+
+SHORT: Final = 20
+"""The greatest length of a word that is kept as a label where longer text is cut to its type."""
 
 Arguments = ParamSpec("Arguments")
 _BOM = b"\xef\xbb\xbf"
@@ -30,6 +36,7 @@ class Record:
     """One tree, or a pair of trees, with its label, its file and its place in the file.
 
     ``line`` is the first line of the record, or its row in a parquet file; ``None`` if the whole file is one record.
+    ``node_labels`` are the classes of all nodes, in post-order, the order of a forest; empty if the format has none.
 
     >>> Record((Tree("a"),), label="yes", source="a.tsv", line=3).trees[0].label
     'a'
@@ -39,6 +46,7 @@ class Record:
     label: str | None
     source: str
     line: int | None
+    node_labels: tuple[str, ...] = ()
 
 
 def trees_only(records: Callable[Arguments, Iterator[Record]]) -> Callable[Arguments, Iterator[Tree]]:
@@ -236,6 +244,25 @@ def has_half_character(text: str) -> bool:
     (True, False)
     """
     return not text.isascii() and _SURROGATE.search(text) is not None
+
+
+def cuts_literals(owner: str, literals: str) -> bool:
+    """Say whether literals are cut to their type; raise unless the setting is ``"type"`` or ``"keep"``.
+
+    >>> cuts_literals("read_json", "type"), cuts_literals("read_json", "keep")
+    (True, False)
+    """
+    require_choice(owner, "literals", literals, ["type", "keep"])
+    return literals == "type"
+
+
+def is_short_word(text: str) -> bool:
+    """Say whether text is one word of at most 20 characters, which may well be a category.
+
+    >>> is_short_word("en-GB"), is_short_word("two words"), is_short_word("x" * 21)
+    (True, False, False)
+    """
+    return len(text) <= SHORT and not any(map(str.isspace, text))
 
 
 def optional_package(name: str, extra: str) -> Any:
