@@ -100,7 +100,7 @@ def phases(options: Options) -> dict[str, Job]:
 def _phases(options: Options) -> Values:
     data = make_listops(options.size(full=100_000, quick=4000))
     settings = RunSettings.of(
-        {"model": {"aggregator": "tucker", "state_size": 20, "rank": 3}, "training": {"epochs": 1}}
+        {"recipe": "paper", "model": {"aggregator": "tucker", "state_size": 20, "rank": 3}, "training": {"epochs": 1}}
     )
     with tempfile.TemporaryDirectory() as folder:
         train(make_listops(100), Path(folder) / "first", settings)  # loads the kernels

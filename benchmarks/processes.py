@@ -126,6 +126,7 @@ def trained(data: str, folder: str, threads: str) -> dict[str, Any]:
     """Train for an epoch as `treefold train` does; return the seconds, and the bytes in use before and at the peak."""
     before = peak_resident()
     settings = {
+        "recipe": "paper",
         "model": {"aggregator": "tucker", "state_size": 20, "rank": 3},
         "training": {"epochs": 1, "threads": int(threads)},
     }

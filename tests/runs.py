@@ -59,7 +59,7 @@ def full() -> Run:
 def trained(folder: Path, forest: Forest, targets: "np.ndarray[Any, Any]", classes: tuple[str, ...]) -> Path:
     """Train a small model on trees of one's own."""
     data = Dataset(forest, targets, classes, {"train": np.arange(len(targets))})
-    train(data, folder / "own", RunSettings.of({"model": {"state_size": 3}, "training": {"epochs": 1}}))
+    train(data, folder / "own", RunSettings.of({"recipe": "paper", "model": {"state_size": 3}, "training": {"epochs": 1}}))
     return folder / "own"
 
 
@@ -68,6 +68,7 @@ def _run(name: str, data: Dataset, task: str, **model: Any) -> Run:
     data.save(folder / f"{name}-data")
     settings = {
         "task": task,
+        "recipe": "paper",
         "model": {"state_size": 4, **model},
         "training": {"epochs": 2, "optimiser": "adamw", "learning_rate": 0.02},
     }

@@ -211,11 +211,52 @@ def test_a_loss_that_is_not_finite_stops_with_its_place_and_a_hint() -> None:
         next(iter(model.head.parameters())).fill_(float("nan"))
     with pytest.raises(
         TrainingError,
-        match=r"epoch 1, batch 1: training diverged: the loss became nan; lower learning_rate \(now 1\), or set clip=1\.",
+        match=r"epoch 1, batch 1: training diverged: the loss became nan, also after the learning rate was halved 3 times, to 0.125; "
+        r"set clip=1, or look for very large numbers",
     ):
         fit(model, examples, TrainingSettings(epochs=1))
-    with pytest.raises(TrainingError, match=r"lower learning_rate \(now 0.1\), or lower clip \(now 1\)\."):
+    with pytest.raises(TrainingError, match=r"to 0.0125; lower clip \(now 1\), or look"):
         fit(model, examples, TrainingSettings(epochs=1, learning_rate=0.1, clip=1.0))
+
+
+@pytest.mark.parametrize("optimiser", ["adadelta", "adamw"])
+def test_training_that_diverges_goes_back_to_the_last_good_epoch_with_half_the_rate(
+    optimiser: Literal["adadelta", "adamw"], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    examples, model = listops(), None
+    rates, starts, steps = [], [], 0
+    plain = Trainer._step
+
+    def broken(trainer: Trainer, chosen: Ints, total: int) -> tuple[float, int, int]:
+        nonlocal steps
+        if trainer.state.batch == 0:
+            starts.append((trainer.state.epoch, trainer.flat.values.detach().clone()))
+        result = plain(trainer, chosen, total)
+        steps += 1
+        rates.append(trainer.optimiser.param_groups[0]["lr"])
+        if steps == 8:  # in the second epoch
+            trainer.flat.values.data[3] = float("inf")
+        return result
+
+    monkeypatch.setattr(Trainer, "_step", broken)
+    model = model_for(examples)
+    settings = TrainingSettings(epochs=3, batch_size=25, optimiser=optimiser, learning_rate=0.01)
+    result = fit(model, examples, settings, train=np.arange(120))
+    assert [epoch for epoch, _ in starts] == [0, 1, 1, 2]
+    assert torch.equal(starts[1][1], starts[2][1])
+    assert rates[0] == pytest.approx(0.01) and rates[-1] == pytest.approx(0.005)
+    assert [line.get("restarts") for line in result.history] == [None, 1, 1]
+    assert all(bool(parameter.isfinite().all()) for parameter in model.parameters())
+    assert "goes back to epoch 1 with half the learning rate, 0.005" in caplog.text
+
+
+def test_the_last_weights_are_kept_if_that_is_asked_for() -> None:
+    examples = listops()
+    model = model_for(examples)
+    settings = TrainingSettings(epochs=4, keep="last", patience=1, learning_rate=3.0)
+    result = fit(model, examples, settings, train=np.arange(60), validation=np.arange(60, 120))
+    assert result.epochs == result.best_epoch == 4
+    assert Score.of(model, examples, np.arange(60, 120)).loss == pytest.approx(result.history[-1]["validation_loss"])
 
 
 @pytest.mark.parametrize("task", ["node", "regression"])

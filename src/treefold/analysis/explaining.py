@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from treefold.errors import ConfigurationError, require_positive
+from treefold.nn.model import TreeModel
 from treefold.training.examples import Examples, evaluating, outputs_of
 from treefold.training.saving import SavedModel
 from treefold.trees.forest import Forest
@@ -25,17 +26,20 @@ _LEVEL: Final = 30  # a level of a narrow tree takes as long as this many nodes 
 @final
 @dataclass(frozen=True)
 class Belief:
-    """The model's answer about one subtree; in a pair, compared with the whole other tree. Numbers have no probability."""
+    """The model's answer about one subtree; in a pair, compared with the whole other tree. Numbers have no probability.
+
+    ``share`` is what the node itself adds to the score of the whole tree's answer, if the model reads all nodes (`shares`).
+    """
 
     node: int
     label: Label
     answer: str | float
     probability: float | None
+    share: float | None = None
 
     def __str__(self) -> str:
-        if self.probability is None:
-            return f"{self.answer:.4g}"
-        return f"{self.answer} {self.probability:.2f}"
+        answer = f"{self.answer:.4g}" if self.probability is None else f"{self.answer} {self.probability:.2f}"
+        return answer if self.share is None else f"{answer} ({self.share:+.2f})"
 
 
 @final
@@ -83,14 +87,53 @@ def beliefs(saved: SavedModel, subject: Subject) -> list[Belief]:
     whole other tree.
     """
     trees, model = _trees(saved, subject), saved.model
-    with evaluating(model):
-        states = model.encoder(Forest(trees).batch()).nodes  # (N, C)
-        outputs = model.head(saved.task.subtree_states(states, [tree.size for tree in trees]))
-        rows = saved.task.probabilities(outputs.double())
+    own: list[float] | list[None] = [None] * sum(tree.size for tree in trees)
+    if len(trees) == 1 and not saved.task.per_node and not _is_subtree_state(model):
+        rows, own = _of_subtrees(saved, trees[0]), shares(saved, trees[0])
+    else:
+        with evaluating(model):
+            states = model.encoder(Forest(trees).batch()).nodes  # (N, C)
+            outputs = model.head(saved.task.subtree_states(states, [tree.size for tree in trees]))
+            rows = saved.task.probabilities(outputs.double())
     labels = [node.label for tree in trees for node in tree.postorder()]
     return [
-        Belief(node, label, *_answer(saved, row)) for node, (label, row) in enumerate(zip(labels, rows, strict=True))
+        Belief(node, label, *_answer(saved, row), share)
+        for node, (label, row, share) in enumerate(zip(labels, rows, own, strict=True))
     ]
+
+
+def shares(saved: SavedModel, tree: Tree) -> list[float]:
+    r"""Return what each node adds to the score of the answer about a tree, in post-order: gradient times vector.
+
+    .. math:: \mathrm{share}(v) = z_v \cdot \partial s_y / \partial z_v, \qquad y = \arg\max_k s_k
+
+    z_v is the vector of the node that the readout pools. A root readout gives everything to the root.
+    """
+    model, (whole,) = saved.model, _trees(saved, tree)
+    with evaluating(model):
+        encoding = model.encoder(Forest([whole]).batch())
+        with torch.enable_grad():
+            nodes = model.readout.node_vectors(encoding).detach().requires_grad_()
+            scores = model.head(model.readout.pool(nodes, encoding.batch))[0]
+            (slopes,) = torch.autograd.grad(scores[int(scores.argmax())], nodes)
+    return [float(share) for share in (nodes.detach() * slopes).sum(1)]
+
+
+def _is_subtree_state(model: TreeModel) -> bool:
+    """Say whether the state of a node is that of its subtree's root, which the head reads."""
+    return model.readout.is_root and not model.encoder.siblings and model.wide is None
+
+
+def _of_subtrees(saved: SavedModel, tree: Tree) -> Tensor:
+    """Return the answers about all subtrees as trees of their own, (N, K)."""
+    parts = list(tree.postorder())
+    nodes = sum(part.size for part in parts)
+    if nodes > _MOST_NODES:
+        raise ConfigurationError(
+            f"beliefs at all nodes expect subtrees of at most {_MOST_NODES:,} nodes together, got {nodes:,}; "
+            f"explain a smaller tree, or use occlusion."
+        )
+    return probabilities(saved, Forest(parts))
 
 
 def occlusion(saved: SavedModel, subject: Subject, top: int = 5, *, max_nodes: int = 200) -> Occlusion:

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from treefold.errors import ConfigurationError, nearest
 from treefold.nn.engine import Encoding
+from treefold.trees.batch import Batch
 
 # Axes:  N nodes · B trees · C state size · M label size · Z = C + M
 READOUTS: Final = ("root", "mean", "max", "sum", "attention")
@@ -32,7 +33,7 @@ class Readout(nn.Module):
     def __init__(self, name: str = "root", *, state_size: int, label_size: int | None = None) -> None:
         super().__init__()
         self.name, self.kinds = name, readout_kinds(name)
-        self.node_size = state_size + (label_size or 0)
+        self.state_size, self.node_size = state_size, state_size + (label_size or 0)
         self.out_size = sum(state_size if kind == "root" else self.node_size for kind in self.kinds)
         self.attention: nn.Module | None = None
         if "attention" in self.kinds:
@@ -47,14 +48,24 @@ class Readout(nn.Module):
 
     def forward(self, encoding: Encoding) -> Tensor:
         """Return the vectors of all trees of a batch, (B, out_size)."""
-        if self.is_root:
-            return encoding.roots
-        nodes, labels = encoding.nodes, encoding.labels
-        nodes = nodes if labels is None else torch.cat([nodes, labels], dim=1)  # (N, Z)
-        ends = torch.from_numpy(encoding.batch.roots).to(nodes.device) + 1
-        sizes = torch.diff(ends, prepend=ends.new_zeros(1))  # (B,)
+        return encoding.roots if self.is_root else self.pool(self.node_vectors(encoding), encoding.batch)
+
+    def node_vectors(self, encoding: Encoding) -> Tensor:
+        """Return the vectors of all nodes, state and label, (N, Z)."""
+        labels = encoding.labels
+        return encoding.nodes if labels is None else torch.cat([encoding.nodes, labels], dim=1)
+
+    def pool(self, nodes: Tensor, batch: Batch) -> Tensor:
+        """Pool the vectors of all nodes of a batch, (N, Z), tree by tree, to (B, out_size)."""
+        roots = torch.from_numpy(batch.roots).to(nodes.device)
+        sizes = torch.diff(roots, prepend=roots.new_full((1,), -1))  # (B,)
         tree = torch.repeat_interleave(torch.arange(len(sizes), device=nodes.device), sizes)  # (N,)
-        parts = [encoding.roots if kind == "root" else self._pool(kind, nodes, tree, sizes) for kind in self.kinds]
+        parts = [
+            nodes.index_select(0, roots)[:, : self.state_size]
+            if kind == "root"
+            else self._pool(kind, nodes, tree, sizes)
+            for kind in self.kinds
+        ]
         return torch.cat(parts, dim=1)
 
     def _pool(self, kind: str, nodes: Tensor, tree: Tensor, sizes: Tensor) -> Tensor:
