@@ -40,6 +40,8 @@ _MODEL = (
     "direction",
     "hidden",
     "dropout",
+    "comparison",
+    "levels",
 )
 _TRAINING = ("optimiser", "learning_rate", "schedule", "epochs", "batch_size", "patience", "l2", "weight_decay", "clip")
 _EPOCHS, _MOST_EPOCHS, _STEPS = 40, 200, 800  # few trees need more epochs for as many steps
@@ -51,7 +53,8 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
 
     Model: ``cell`` ("lstm", "rnn"), ``aggregator``, ``state_size``, ``rank``, ``shared``, ``arity``, ``per_label`` (a cell for
     each operator), ``labels`` ("onehot", "thermometer", "embedding", "numeric"), ``direction`` ("up", "down", "both"),
-    ``hidden`` layers of the head, ``dropout``: see `ModelSettings`. Those that are None are chosen from the trees.
+    ``hidden`` layers of the head, ``dropout``, for pairs ``comparison`` ("tensor", "distance") and ``levels`` (of
+    `TreePairRegressor`): see `ModelSettings`. Those that are None are chosen from the trees.
 
     Training: ``optimiser`` ("adamw", "adadelta"), ``learning_rate`` (None: 0.005 for adamw), ``schedule`` ("cosine",
     "constant"), ``epochs`` (None: 40, up to 200 for few trees), ``batch_size``, ``l2``, ``weight_decay``, ``clip``: see
@@ -105,6 +108,8 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
         warm_start: bool = False,
         n_threads: int | None = 1,
         verbose: bool = False,
+        comparison: str = "tensor",
+        levels: int = 5,
     ) -> None:
         self.cell = cell
         self.aggregator = aggregator
@@ -133,6 +138,8 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
         self.warm_start = warm_start
         self.n_threads = n_threads
         self.verbose = verbose
+        self.comparison = comparison
+        self.levels = levels
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the fitted estimator into a directory, which `treefold.load` reads; nothing is pickled."""
