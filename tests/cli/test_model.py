@@ -290,6 +290,28 @@ def test_embeddings_are_the_states_of_the_roots(treefold: Treefold, tmp_path: Pa
     assert not (tmp_path / "y.npy").exists()
 
 
+def test_numbers_of_pairs_are_learnt_from_a_file_and_predicted_in_its_units(treefold: Treefold, tmp_path: Path) -> None:
+    rows = [
+        {"left": f"(f {x} {y})", "right": f"(f {y} {z})", "label": str(10 * (x == y) + 20 * (y == z) + 100)}
+        for x in "abcdefgh"
+        for y in "abcdefgh"
+        for z in "abcdefgh"
+    ]
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    data, run = tmp_path / "data", tmp_path / "run"
+    assert treefold("data", "convert", tmp_path / "pairs.jsonl", "--out", data).code == 0
+    small = ["--task", "pair-regression", "--set", "state_size=3", "--set", "epochs=2"]
+    done = treefold("train", data, "--out", run, *small, "--set", "levels=4")
+    assert done.code == 0, done.stderr
+    [measured] = treefold("evaluate", run, data, "--json").lines
+    assert f"R² on the test set: {measured['r2']:.4f}" in done.stdout and measured["task"] == "pair-regression"
+    assert -1 <= measured["pearson"] <= 1 and measured["mse"] == pytest.approx(measured["rmse"] ** 2)
+    assert all(100 <= line["prediction"] <= 130 for line in treefold("predict", run, tmp_path / "pairs.jsonl").lines)
+    assert json.loads((run / "vocabulary.json").read_text())["units"] == {"offset": [100.0], "scale": [10.0]}
+    done = treefold("train", data, "--out", tmp_path / "other", *small, "--set", "levels=1")
+    assert done.code == 2 and "model.levels: input should be greater than or equal to 2, got 1" in done.said
+
+
 @pytest.mark.parametrize("run", [runs.listops, runs.lrt, runs.nodes, runs.numbers, runs.similarities, runs.full])
 def test_describe_accounts_for_every_parameter(treefold: Treefold, run: Callable[[], runs.Run]) -> None:
     made = run()

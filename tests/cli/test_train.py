@@ -132,27 +132,3 @@ def test_an_existing_run_is_not_touched(data: Path, tmp_path: Path) -> None:
     done = treefold("train", data, "--out", tmp_path / "run")
     assert done.returncode == 2 and "got one that exists; choose another." in done.stderr
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["precious"]
-
-
-def test_numbers_of_pairs_are_learnt_from_a_file_and_predicted_in_its_units(tmp_path: Path) -> None:
-    names = "abcdefgh"
-    rows = [
-        {"left": f"(f {x} {y})", "right": f"(f {y} {z})", "label": str(10 * (x == y) + 20 * (y == z) + 100)}
-        for x in names
-        for y in names
-        for z in names
-    ]
-    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    data, run = tmp_path / "data", tmp_path / "run"
-    assert treefold("data", "convert", tmp_path / "pairs.jsonl", "--out", data).returncode == 0
-    done = treefold("train", data, "--out", run, "--task", "pair-regression", "--set", "levels=4", *SMALL)
-    assert done.returncode == 0, done.stderr
-    measured = json.loads(treefold("evaluate", run, data, "--json").stdout)
-    assert f"R² on the test set: {measured['r2']:.4f}" in done.stdout and measured["task"] == "pair-regression"
-    assert -1 <= measured["pearson"] <= 1 and measured["mse"] == pytest.approx(measured["rmse"] ** 2)
-    answer = json.loads(treefold("predict", run, tmp_path / "pairs.jsonl").stdout.splitlines()[0])
-    assert 100 <= answer["prediction"] <= 130
-    units = json.loads((run / "vocabulary.json").read_text())["units"]
-    assert units == {"offset": [100.0], "scale": [10.0]}
-    done = treefold("train", data, "--out", tmp_path / "other", "--task", "pair-regression", "--set", "levels=1")
-    assert done.returncode == 2 and "model.levels: input should be greater than or equal to 2" in done.stderr

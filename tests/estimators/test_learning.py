@@ -74,20 +74,15 @@ def test_the_pair_classifier_knows_left_from_right() -> None:
     assert model.score([(right, left) for left, right in pairs], swapped) > 0.9
 
 
-def labels_in_common(left: Tree, right: Tree) -> float:
-    """How many of two trees' labels both have, from 0 to 1."""
-    one, other = ({node.label for node in tree.preorder()} for tree in (left, right))
-    return len(one & other) / len(one | other)
-
-
 def test_the_pair_regressor_learns_how_similar_trees_are_in_the_units_of_y() -> None:
-    pairs = [(TREES[i], TREES[-i - 1]) for i in range(200)]
-    y = np.array([1000 + 400 * labels_in_common(*pair) for pair in pairs])
-    model = TreePairRegressor(random_state=0, epochs=60).fit(pairs[:150], y[:150])
-    assert model.score(pairs[150:], y[150:]) > 0.8
-    assert model.levels_.tolist() == pytest.approx(np.linspace(y[:150].min(), y[:150].max(), 5).tolist())
+    pairs = [(TREES[i], TREES[(7 * i + 3) % 400]) for i in range(400)]
+    same = [(left.label == right.label, first_leaf(left) == first_leaf(right)) for left, right in pairs]
+    y = np.array([1000.0 + 100 * label + 200 * leaf for label, leaf in same])
+    model = TreePairRegressor(random_state=0, epochs=60).fit(pairs[:300], y[:300])
+    assert model.score(pairs[300:], y[300:]) > 0.95
+    assert model.levels_.tolist() == [1000, 1075, 1150, 1225, 1300]
     chances = model.predict_levels(pairs)
-    assert chances.shape == (200, 5) and np.allclose(chances.sum(1), 1)
+    assert chances.shape == (400, 5) and np.allclose(chances.sum(1), 1)
     np.testing.assert_allclose(chances @ model.levels_, model.predict(pairs))
     swapped = [(right, left) for left, right in pairs]
     np.testing.assert_allclose(model.predict(swapped), model.predict(pairs), rtol=1e-4)

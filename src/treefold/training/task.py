@@ -345,9 +345,10 @@ class PairRegressionTask(_Pairs, RegressionTask):
         least, greatest = float(targets.min()), float(targets.max())
         step = (greatest - least) / (settings.levels - 1)
         if not step > 0:
+            got = f"{least:g} for all pairs" if len(targets) > 1 else "one sample"
             raise TrainingError(
-                f"task {self.name!r} expects at least two different numbers, got {least:g} for all pairs; "
-                f"there is nothing to learn; check how they were made or split."
+                f"task {self.name!r} expects at least two different numbers, got {got}; there is nothing to learn; "
+                f"check how they were made or split."
             )
         return Units((least,), (step,))
 
