@@ -108,7 +108,7 @@ def test_numbers_are_standardised_by_mean_and_deviation_and_equal_ones_by_their_
     numbers = np.array([[1.0, 0.1, 0.0], [3.0, 0.1, 1e-200], [8.0, 0.1, 0.0]])
     units = task_of("regression").units(numbers, ModelSettings())
     assert units.offset == pytest.approx((4.0, 0.1, 1e-200 / 3))
-    assert units.scale == (pytest.approx(math.sqrt(26 / 3)), 1.0, 1.0)
+    assert units.scale == pytest.approx((math.sqrt(26 / 3), 1.0, 1.0))
     np.testing.assert_allclose(units.restore(units.standardise(numbers)), numbers)
     assert units.standardise(numbers)[:, 0].std() == pytest.approx(1)
     classes = np.array([0, 1])

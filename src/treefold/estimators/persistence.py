@@ -66,7 +66,7 @@ def load(folder: str | os.PathLike[str]) -> Any:
             f"different outputs; the files are not of one estimator."
         )
     if "classes" in facts:
-        estimator.classes_ = facts["classes"]  # type: ignore[attr-defined]
+        estimator.classes_ = facts["classes"]
     return estimator
 
 
