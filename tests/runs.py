@@ -48,6 +48,18 @@ def numbers() -> Run:
 
 
 @functools.cache
+def similarities() -> Run:
+    """A run of pairs with numbers: the share of labels that two trees have in common, in eighths, times 40, plus 100."""
+    forest = make_lrt(200).forest[:240]
+    bags = [{node.label for node in tree.preorder()} for tree in forest]
+    shares = [len(one & other) / len(one | other) for one, other in zip(bags[::2], bags[1::2], strict=True)]
+    targets = np.array([round(8 * share) for share in shares])
+    splits = {"train": np.arange(80), "validation": np.arange(80, 100), "test": np.arange(100, 120)}
+    data = Dataset(forest, targets, tuple(str(100 + 5.0 * eighths) for eighths in range(9)), splits, pairs=True)
+    return _run("similarities", data, "pair-regression", comparison_size=6, levels=4)
+
+
+@functools.cache
 def full() -> Run:
     """A run of narrow trees whose tensors can be decomposed."""
     forest = Forest(["(and a (or b a))", "(or a b)", "(and (and a b) b)", "(or (and a a) b)"] * 5)

@@ -13,13 +13,14 @@ if TYPE_CHECKING:
         TreeClassifier,
         TreeEmbedder,
         TreePairClassifier,
+        TreePairRegressor,
         TreeRegressor,
         load,
     )
     from treefold.nn.aggregators import AGGREGATORS, Canonical, Full, Sum, TensorTrain, Tucker
     from treefold.nn.cells import LeafLSTM, LeafRNN, PerLabel, TreeLSTM, TreeRNN
     from treefold.nn.encoder import TreeEncoder
-    from treefold.nn.heads import Classifier, PairClassifier, Regressor
+    from treefold.nn.heads import Classifier, PairClassifier, PairRegressor, Regressor
     from treefold.nn.labels import Embedding, Numeric, OneHot, Thermometer
     from treefold.nn.model import TreeModel, compress
     from treefold.trees.batch import Batch
@@ -51,6 +52,7 @@ _HOMES = {
     "TreeClassifier": "treefold.estimators",
     "TreeEmbedder": "treefold.estimators",
     "TreePairClassifier": "treefold.estimators",
+    "TreePairRegressor": "treefold.estimators",
     "TreeRegressor": "treefold.estimators",
     "load": "treefold.estimators",
     "Forest": "treefold.trees.forest",
@@ -60,6 +62,7 @@ _HOMES = {
     "Thermometer": "treefold.nn.labels",
     "Classifier": "treefold.nn.heads",
     "PairClassifier": "treefold.nn.heads",
+    "PairRegressor": "treefold.nn.heads",
     "Regressor": "treefold.nn.heads",
     "TreeModel": "treefold.nn.model",
     "compress": "treefold.nn.model",
@@ -81,6 +84,7 @@ __all__ = [
     "Numeric",
     "OneHot",
     "PairClassifier",
+    "PairRegressor",
     "PerLabel",
     "Regressor",
     "Sum",
@@ -93,6 +97,7 @@ __all__ = [
     "TreeLSTM",
     "TreeModel",
     "TreePairClassifier",
+    "TreePairRegressor",
     "TreeRNN",
     "TreeRegressor",
     "TreefoldError",

@@ -93,17 +93,35 @@ def test_numbers_are_judged_by_variance_explained_and_errors() -> None:
     found = evaluate(run.saved, run.data, "train")
     numbers = run.data.splits["train"]
     truth = np.array([float(name) for name in run.data.classes])[run.data.targets[numbers]]
-    answers = run.saved.model(run.data.forest.batch(numbers)).detach().double()[:, 0].numpy()
+    outputs = run.saved.model(run.data.forest.batch(numbers)).detach().double()[:, 0].numpy()
+    answers = outputs * truth.std() + truth.mean()  # numbers were standardised in training
     assert found.scores == {
         "r2": pytest.approx(metrics.r2_score(truth, answers), rel=1e-5),
         "mae": pytest.approx(metrics.mean_absolute_error(truth, answers), rel=1e-5),
         "rmse": pytest.approx(metrics.root_mean_squared_error(truth, answers), rel=1e-5),
+        "pearson": pytest.approx(np.corrcoef(truth, answers)[0, 1], rel=1e-5),
+        "mse": pytest.approx(metrics.mean_squared_error(truth, answers), rel=1e-5),
     }
-    assert (
-        found.score == found.scores["r2"]
-        and found.confusion == ()
-        and found.loss == pytest.approx(found.scores["rmse"] ** 2)
-    )
+    assert found.score == found.scores["r2"] and found.confusion == ()
+    assert found.loss == pytest.approx(found.scores["mse"] / truth.var())
+
+
+def test_numbers_of_pairs_are_means_over_levels_in_the_units_of_the_data() -> None:
+    run = runs.similarities()
+    found = evaluate(run.saved, run.data)
+    names = np.array([float(name) for name in run.data.classes])
+    seen, truth = (names[run.data.targets[run.data.splits[split]]] for split in ("train", "test"))
+    levels = np.linspace(seen.min(), seen.max(), 4)
+    numbers = run.data.splits["test"]
+    scores = run.saved.model(run.data.forest.batch(run.data.trees_of(numbers))).detach().double().numpy()
+    chances = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
+    answers = chances @ levels
+    assert found.scores["mae"] == pytest.approx(np.abs(answers - truth).mean(), rel=1e-5)
+    assert found.scores["mse"] == pytest.approx(np.square(answers - truth).mean(), rel=1e-5)
+    assert found.scores["pearson"] == pytest.approx(np.corrcoef(truth, answers)[0, 1], rel=1e-4)
+    assert (found.task, found.count) == ("pair-regression", 20) and list(found.groups) == ["inner_nodes"]
+    facts = found.to_json()
+    assert json.loads(json.dumps(facts, allow_nan=False)) == facts
 
 
 def test_classes_and_labels_are_matched_by_name() -> None:

@@ -1,6 +1,7 @@
 import json
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 from hypothesis import given
 
@@ -81,13 +82,28 @@ def test_of_a_pair_every_subtree_is_compared_with_the_whole_other_tree() -> None
 
 
 def test_the_belief_of_a_model_of_numbers_is_a_number() -> None:
-    saved = runs.numbers().saved
+    run = runs.numbers()
+    saved = run.saved
+    truth = np.array([float(name) for name in run.data.classes])[run.data.targets[run.data.splits["train"]]]
     for belief, part in zip(beliefs(saved, TREE), TREE.postorder(), strict=True):
-        assert (
-            belief.answer == pytest.approx(float(saved.model(Forest([part]).batch()).detach()))
-            and belief.probability is None
-        )
+        expected = float(saved.model(Forest([part]).batch()).detach()) * truth.std() + truth.mean()
+        assert belief.answer == pytest.approx(expected, rel=1e-5) and belief.probability is None
         assert float(str(belief)) == pytest.approx(belief.answer, rel=1e-3)
+
+
+def test_numbers_of_pairs_are_explained_too() -> None:
+    saved = runs.similarities().saved
+    left, right = PAIR
+    pairs = [(part, right) for part in left.postorder()] + [(left, part) for part in right.postorder()]
+    for belief, pair in zip(beliefs(saved, PAIR), pairs, strict=True):
+        assert belief.answer == pytest.approx(float(probabilities(saved, Forest(pair))[0, 0]), rel=1e-5)
+        assert isinstance(belief.answer, float) and 100 <= belief.answer <= 140 and belief.probability is None
+    found = occlusion(saved, PAIR, top=1)
+    whole = float(probabilities(saved, Forest(PAIR))[0, 0])
+    node = found.effects[0].node
+    other = (without(left, node), right) if node < left.size else (left, without(right, node - left.size))
+    assert found.answer == pytest.approx(whole)
+    assert found.effects[0].fall == pytest.approx(whole - float(probabilities(saved, Forest(other))[0, 0]), abs=1e-4)
 
 
 @pytest.mark.parametrize(("run", "subject"), [(runs.listops, TREE), (runs.nodes, TREE), (runs.lrt, PAIR)])

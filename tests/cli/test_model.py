@@ -106,6 +106,11 @@ def test_evaluate_measures_nodes_and_numbers(treefold: Treefold) -> None:
     assert "nodes" in treefold("evaluate", nodes.folder, nodes.data_folder).stdout.splitlines()[0]
     shown = treefold("evaluate", numbers.folder, numbers.data_folder).stdout
     assert all(part in shown for part in ("R²", "MAE", "RMSE", "mean absolute error by depth"))
+    pairs = runs.similarities()
+    shown = treefold("evaluate", pairs.folder, pairs.data_folder).stdout
+    assert "20 pairs" in shown and all(
+        part in shown for part in ("R²", "Pearson", "MSE", "mean absolute error by number")
+    )
     done = treefold("evaluate", numbers.folder, numbers.data_folder, "--baselines")
     assert done.code == 2 and "--baselines expects a model that classifies trees or pairs" in done.said
 
@@ -155,6 +160,10 @@ def test_models_of_nodes_and_numbers_predict_lists_and_numbers(treefold: Treefol
     assert len(found["prediction"]) == len(found["probability"]) == 5 and set(found["prediction"]) <= set("0123456789")
     [found] = treefold("predict", runs.numbers().folder, stdin="(MAX 1 2)").lines
     assert isinstance(found["prediction"], float) and list(found) == ["tree", "prediction"]
+    assert found["prediction"] == pytest.approx(float(probabilities(runs.numbers().saved, Forest(["(MAX 1 2)"]))))
+    pair = json.dumps({"left": "(and a b)", "right": "(or a b)"})
+    [found] = treefold("predict", runs.similarities().folder, stdin=pair).lines
+    assert 100 <= found["prediction"] <= 140 and list(found) == ["left", "right", "prediction"]
 
 
 @pytest.mark.parametrize(
@@ -258,6 +267,8 @@ def test_explanations_draw_beliefs_and_name_what_mattered(treefold: Treefold) ->
     shown = treefold("predict", runs.lrt().folder, "--explain", stdin=pair).stdout
     assert "\nand  " in shown and "\nor  " in shown
     assert "the number falls by" in treefold("predict", runs.numbers().folder, "--explain", stdin=text).stdout
+    shown = treefold("predict", runs.similarities().folder, "--explain", stdin=pair).stdout
+    assert shown.startswith("answer: 1") and "\nand  1" in shown and "the number falls by" in shown
 
 
 def test_embeddings_are_the_states_of_the_roots(treefold: Treefold, tmp_path: Path) -> None:
@@ -279,7 +290,29 @@ def test_embeddings_are_the_states_of_the_roots(treefold: Treefold, tmp_path: Pa
     assert not (tmp_path / "y.npy").exists()
 
 
-@pytest.mark.parametrize("run", [runs.listops, runs.lrt, runs.nodes, runs.numbers, runs.full])
+def test_numbers_of_pairs_are_learnt_from_a_file_and_predicted_in_its_units(treefold: Treefold, tmp_path: Path) -> None:
+    rows = [
+        {"left": f"(f {x} {y})", "right": f"(f {y} {z})", "label": str(10 * (x == y) + 20 * (y == z) + 100)}
+        for x in "abcdefgh"
+        for y in "abcdefgh"
+        for z in "abcdefgh"
+    ]
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    data, run = tmp_path / "data", tmp_path / "run"
+    assert treefold("data", "convert", tmp_path / "pairs.jsonl", "--out", data).code == 0
+    small = ["--task", "pair-regression", "--set", "state_size=3", "--set", "epochs=2"]
+    done = treefold("train", data, "--out", run, *small, "--set", "levels=4")
+    assert done.code == 0, done.stderr
+    [measured] = treefold("evaluate", run, data, "--json").lines
+    assert f"R² on the test set: {measured['r2']:.4f}" in done.stdout and measured["task"] == "pair-regression"
+    assert -1 <= measured["pearson"] <= 1 and measured["mse"] == pytest.approx(measured["rmse"] ** 2)
+    assert all(100 <= line["prediction"] <= 130 for line in treefold("predict", run, tmp_path / "pairs.jsonl").lines)
+    assert json.loads((run / "vocabulary.json").read_text())["units"] == {"offset": [100.0], "scale": [10.0]}
+    done = treefold("train", data, "--out", tmp_path / "other", *small, "--set", "levels=1")
+    assert done.code == 2 and "model.levels: input should be greater than or equal to 2, got 1" in done.said
+
+
+@pytest.mark.parametrize("run", [runs.listops, runs.lrt, runs.nodes, runs.numbers, runs.similarities, runs.full])
 def test_describe_accounts_for_every_parameter(treefold: Treefold, run: Callable[[], runs.Run]) -> None:
     made = run()
     facts = treefold("describe", made.folder, "--json").lines[0]
@@ -304,6 +337,13 @@ def test_compress_writes_a_whole_model_and_reports_its_errors(treefold: Treefold
     facts = json.loads((small / "compression.json").read_text())
     assert facts["parameters"] == [1278, 930] and all(0 < error < 1 for error in facts["relative_errors"].values())
     assert "got one that exists" in treefold("compress", run.folder, "--rank", 2, "--out", small).said
+
+
+def test_a_compressed_model_of_numbers_keeps_their_units(treefold: Treefold, tmp_path: Path) -> None:
+    run = runs.similarities()
+    assert treefold("compress", run.folder, "--aggregator", "full", "--out", tmp_path / "dense").code == 0
+    found, expected = (probabilities(each, run.data.forest) for each in (load_model(tmp_path / "dense"), run.saved))
+    assert np.allclose(found, expected, rtol=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,22 @@
 """What can be given to estimators, and what is said of other things."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from tests.estimators.tasks import FAST, trees
-from treefold import Embedding, Forest, NodeClassifier, OneHot, Tree, TreeClassifier, TreePairClassifier, TreeRegressor
+from treefold import (
+    Embedding,
+    Forest,
+    NodeClassifier,
+    OneHot,
+    Tree,
+    TreeClassifier,
+    TreePairClassifier,
+    TreePairRegressor,
+    TreeRegressor,
+)
 from treefold.errors import ConfigurationError, ShapeError, TrainingError, TreeError, TreefoldError, VocabularyError
 
 TREES = trees(20)
@@ -238,3 +250,43 @@ def test_asking_before_fitting_is_an_error() -> None:
 def test_y_of_another_length_is_a_shape_error() -> None:
     with pytest.raises(ShapeError):
         TreePairClassifier(**FAST).fit([("a", "b"), ("b", "a")], [0, 1, 0])
+
+
+@pytest.mark.parametrize(
+    ("y", "arguments", "message"),
+    [
+        ([3.0] * 10, {}, "task 'pair-regression' expects at least two different numbers, got 3 for all pairs"),
+        ([1.0] * 9, {}, r"TreePairRegressor expects y to have one row for each of 10 pairs, got the shape \(9,\)"),
+        (
+            [[1.0, 2.0]] * 10,
+            {},
+            r"TreePairRegressor expects y to have one number for each pair, got the shape \(10, 2\)",
+        ),
+        (
+            [1.0] * 9 + [np.inf],
+            {},
+            "TreePairRegressor expects finite numbers in y, got inf for pair 9 .* remove the pair",
+        ),
+        (None, {}, "TreePairRegressor requires y to be passed, .* give a number for each pair"),
+        (range(10), {"levels": 1}, "TreePairRegressor: levels: input should be greater than or equal to 2, got 1"),
+        (range(10), {"levels": 2.5}, "TreePairRegressor: levels: input should be a valid integer.* got 2.5"),
+        (range(10), {"comparison": "cosine"}, "TreePairRegressor: comparison: input should be 'tensor' or 'distance'"),
+        (range(10), {"class_weight": "balanced"}, "TreePairRegressor expects class_weight=None"),
+    ],
+)
+def test_numbers_that_pairs_cannot_have_are_clear_errors(y: Any, arguments: dict[str, Any], message: str) -> None:
+    pairs = list(zip(TREES[:10], TREES[10:], strict=True))
+    with pytest.raises(TreefoldError, match=message):
+        TreePairRegressor(**FAST, **arguments).fit(pairs, y)
+
+
+def test_a_warm_start_keeps_units_and_levels() -> None:
+    pairs = list(zip(TREES[:10], TREES[10:], strict=True))
+    model = TreePairRegressor(**FAST, warm_start=True).fit(pairs, range(10))
+    levels = model.levels_.tolist()
+    assert model.fit(pairs, range(100, 110)).levels_.tolist() == levels == np.linspace(0, 9, 5).tolist()
+    with pytest.raises(ConfigurationError, match="expects the model of the last fit, levels=5, got 3"):
+        model.set_params(levels=3).fit(pairs, range(10))
+    several = TreeRegressor(**FAST, warm_start=True).fit(TREES, np.eye(20)[:, :2])
+    with pytest.raises(TrainingError, match="expects a y with the classes or columns of the last fit"):
+        several.fit(TREES, np.eye(20)[:, :3])

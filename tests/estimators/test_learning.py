@@ -14,6 +14,7 @@ from treefold import (
     TreeClassifier,
     TreeEmbedder,
     TreePairClassifier,
+    TreePairRegressor,
     TreeRegressor,
 )
 
@@ -71,6 +72,41 @@ def test_the_pair_classifier_knows_left_from_right() -> None:
     assert model.score(pairs, y) > 0.9
     swapped = [int(first_leaf(right) == "a") for _, right in pairs]
     assert model.score([(right, left) for left, right in pairs], swapped) > 0.9
+
+
+def test_the_pair_regressor_learns_how_similar_trees_are_in_the_units_of_y() -> None:
+    pairs = [(TREES[i], TREES[(7 * i + 3) % 400]) for i in range(400)]
+    same = [(left.label == right.label, first_leaf(left) == first_leaf(right)) for left, right in pairs]
+    y = np.array([1000.0 + 100 * label + 200 * leaf for label, leaf in same])
+    model = TreePairRegressor(random_state=0, epochs=60).fit(pairs[:300], y[:300])
+    assert model.score(pairs[300:], y[300:]) > 0.95
+    assert model.levels_.tolist() == [1000, 1075, 1150, 1225, 1300]
+    chances = model.predict_levels(pairs)
+    assert chances.shape == (400, 5) and np.allclose(chances.sum(1), 1)
+    np.testing.assert_allclose(chances @ model.levels_, model.predict(pairs))
+    swapped = [(right, left) for left, right in pairs]
+    np.testing.assert_allclose(model.predict(swapped), model.predict(pairs), rtol=1e-4)
+    forests = tuple(Forest([pair[side] for pair in pairs]) for side in (0, 1))
+    np.testing.assert_allclose(model.predict(forests), model.predict(pairs), rtol=1e-4)
+
+
+def test_levels_are_those_of_relatedness_and_may_be_others() -> None:
+    pairs = list(zip(TREES[:20], TREES[20:40], strict=True))
+    y = [1 + 0.2 * (i % 21) for i in range(19)] + [5.0]
+    assert TreePairRegressor(**FAST).fit(pairs, y).levels_.tolist() == [1, 2, 3, 4, 5]
+    other = TreePairRegressor(**FAST, levels=3).fit(pairs, y)
+    assert other.levels_.tolist() == [1, 3, 5] and other.predict_levels(pairs).shape == (20, 3)
+    assert 1 <= other.predict(pairs).min() <= other.predict(pairs).max() <= 5
+
+
+def test_the_pair_classifier_can_compare_by_distance() -> None:
+    pairs = [(TREES[i], TREES[i + 1]) for i in range(0, 200, 2)]
+    y = [int(first_leaf(left) == first_leaf(right)) for left, right in pairs]
+    settings = {**FAST, "epochs": 80, "learning_rate": 0.02, "comparison": "distance"}
+    model = TreePairClassifier(**settings).fit(pairs, y)
+    assert model.score(pairs, y) > 0.9 and model.saved_.settings.model.comparison == "distance"
+    swapped = [(right, left) for left, right in pairs]
+    np.testing.assert_allclose(model.predict_proba(swapped), model.predict_proba(pairs), atol=1e-5)
 
 
 def test_the_embedder_learns_states_that_a_linear_model_can_use() -> None:

@@ -11,10 +11,20 @@ import pytest
 
 import treefold
 from tests.estimators.tasks import FAST, kinds, leaves, trees
-from treefold import Forest, NodeClassifier, TreeClassifier, TreeEmbedder, TreePairClassifier, TreeRegressor
+from treefold import (
+    Forest,
+    NodeClassifier,
+    TreeClassifier,
+    TreeEmbedder,
+    TreePairClassifier,
+    TreePairRegressor,
+    TreeRegressor,
+)
+from treefold.analysis.prediction import answers
 from treefold.data.dataset import Dataset
 from treefold.errors import ModelFileError
 from treefold.training import train
+from treefold.training.saving import load_model
 from treefold.training.settings import ModelSettings, RunSettings, TrainingSettings
 
 TREES = trees(24)
@@ -26,6 +36,7 @@ TASKS: dict[str, tuple[Any, Any, Any, str]] = {
     "nodes": (NodeClassifier, TREES, [kinds(tree) for tree in TREES], "predict_proba"),
     "numbers": (TreeRegressor, TREES, [1000.0 + leaves(tree) for tree in TREES], "predict"),
     "several numbers": (TreeRegressor, TREES, [[tree.size, tree.depth] for tree in TREES], "predict"),
+    "numbers of pairs": (TreePairRegressor, PAIRS, [left.size - right.depth for left, right in PAIRS], "predict"),
     "states": (TreeEmbedder, TREES, CLASSES, "transform"),
     "random states": (TreeEmbedder, TREES, None, "transform"),
 }
@@ -83,13 +94,38 @@ def test_a_loaded_estimator_can_be_fitted_on(tmp_path: Path) -> None:
     assert loaded.mean_ == mean
 
 
+def test_a_model_saved_by_an_older_version_has_its_units_in_the_estimator_s_file(tmp_path: Path) -> None:
+    model = TreeRegressor(**FAST).fit(TREES, [1000.0 + leaves(tree) for tree in TREES])
+    model.save(tmp_path)
+    new = json.loads((tmp_path / "vocabulary.json").read_text(encoding="utf-8"))
+    units = new.pop("units")
+    old = json.loads((tmp_path / "estimator.json").read_text(encoding="utf-8"))
+    old |= {"mean": units["offset"][0], "scale": units["scale"][0]}
+    (tmp_path / "vocabulary.json").write_text(json.dumps(new), encoding="utf-8")
+    (tmp_path / "estimator.json").write_text(json.dumps(old), encoding="utf-8")
+    loaded = treefold.load(tmp_path)
+    assert loaded.mean_ == model.mean_ and loaded.scale_ == model.scale_
+    np.testing.assert_array_equal(loaded.predict(TREES), model.predict(TREES))
+
+
+@pytest.mark.parametrize("name", ["numbers", "several numbers", "numbers of pairs"])
+def test_a_saved_estimator_s_model_predicts_in_the_units_of_y(name: str, tmp_path: Path) -> None:
+    cls, X, y, _ = TASKS[name]
+    model = cls(**FAST).fit(X, y)
+    model.save(tmp_path)
+    examples = [each if isinstance(each, tuple) else (each,) for each in X]
+    found = [answer["prediction"] for answer in answers(load_model(tmp_path), examples)]
+    np.testing.assert_allclose(found, model.predict(X), rtol=1e-6)
+
+
 def run_of(task: str, folder: Path) -> tuple[Dataset, Any]:
-    forest = Forest([tree for pair in PAIRS for tree in pair] if task == "pair" else TREES)
-    names = ("odd", "even") if task != "regression" else tuple(map(str, range(1, 40)))
-    numbers = [tree.size - 1 if task == "regression" else int(tree.size % 2 == 0) for tree in TREES]
+    pairs, has_numbers = task.startswith("pair"), task.endswith("regression")
+    forest = Forest([tree for pair in PAIRS for tree in pair] if pairs else TREES)
+    names = tuple(map(str, range(1, 40))) if has_numbers else ("odd", "even")
+    numbers = [tree.size - 1 if has_numbers else int(tree.size % 2 == 0) for tree in TREES]
     nodes = np.arange(forest.node_count) % 2 if task == "node" else None
     splits = {"train": np.arange(24)}
-    data = Dataset(forest, np.array(numbers), names, splits, pairs=task == "pair", node_targets=nodes)
+    data = Dataset(forest, np.array(numbers), names, splits, pairs=pairs, node_targets=nodes)
     settings = RunSettings(
         task=task,
         model=ModelSettings(state_size=5, update="sigmoid", comparison_size=7),
@@ -100,7 +136,13 @@ def run_of(task: str, folder: Path) -> tuple[Dataset, Any]:
 
 @pytest.mark.parametrize(
     ("task", "cls"),
-    [("tree", TreeClassifier), ("pair", TreePairClassifier), ("node", NodeClassifier), ("regression", TreeRegressor)],
+    [
+        ("tree", TreeClassifier),
+        ("pair", TreePairClassifier),
+        ("node", NodeClassifier),
+        ("regression", TreeRegressor),
+        ("pair-regression", TreePairRegressor),
+    ],
 )
 def test_a_run_is_an_estimator(task: str, cls: type[Any], tmp_path: Path) -> None:
     data, saved = run_of(task, tmp_path / "run")
@@ -112,9 +154,16 @@ def test_a_run_is_an_estimator(task: str, cls: type[Any], tmp_path: Path) -> Non
         and loaded.random_state == 3
     )
     outputs = saved.model(data.forest.batch(data.trees_of(range(24)))).detach().double().numpy()
-    X = PAIRS if task == "pair" else TREES
+    X = PAIRS if data.pairs else TREES
+    sizes = np.array([tree.size for tree in TREES])
     if task == "regression":
-        np.testing.assert_allclose(loaded.predict(X), outputs[:, 0], atol=1e-5)
+        np.testing.assert_allclose(loaded.predict(X), outputs[:, 0] * sizes.std() + sizes.mean(), rtol=1e-5)
+        return
+    if task == "pair-regression":
+        levels = np.linspace(sizes.min(), sizes.max(), 5)
+        chances = np.exp(outputs) / np.exp(outputs).sum(1, keepdims=True)
+        np.testing.assert_allclose(loaded.predict(X), chances @ levels, rtol=1e-5)
+        np.testing.assert_allclose(loaded.predict_levels(X), chances, rtol=1e-5)
         return
     names = [("odd", "even")[code] for code in outputs.argmax(1)]
     found = loaded.predict(X)

@@ -15,7 +15,16 @@ from sklearn.utils import estimator_checks  # type: ignore[import-untyped]
 from sklearn.utils.validation import validate_data  # type: ignore[import-untyped]
 
 from tests.estimators.tasks import FAST, first_leaf, kinds, trees
-from treefold import Forest, NodeClassifier, Tree, TreeClassifier, TreeEmbedder, TreePairClassifier, TreeRegressor
+from treefold import (
+    Forest,
+    NodeClassifier,
+    Tree,
+    TreeClassifier,
+    TreeEmbedder,
+    TreePairClassifier,
+    TreePairRegressor,
+    TreeRegressor,
+)
 from treefold.estimators import ESTIMATORS
 
 TREES = trees(60)
@@ -41,6 +50,14 @@ class RowClassifier(Rows, TreeClassifier): ...
 class RowRegressor(Rows, TreeRegressor): ...
 
 
+class RowPairRegressor(Rows, TreePairRegressor):  # type: ignore[misc]  # final for users
+    """Compares each row with a row of ones."""
+
+    def _forest(self, X: Any, *, fitting: bool) -> Forest:
+        rows = super()._forest(X, fitting=fitting)
+        return Forest([tree for row in rows for tree in (row, Tree([1.0] * len(row.label)))])
+
+
 class RowEmbedder(Rows, TreeEmbedder): ...
 
 
@@ -55,6 +72,7 @@ EXCLUDED = {
 }
 SMALL: dict[str, Any] = {"state_size": 6, "hidden": (8,), "epochs": 30, "batch_size": 300, "learning_rate": 0.05}
 ROWS = [cls(**SMALL, random_state=0) for cls in (RowClassifier, RowRegressor, RowEmbedder)]
+ROWS += [RowPairRegressor(**{**SMALL, "batch_size": 50}, random_state=0)]  # a distribution needs more than thirty steps
 
 
 def named_checks() -> Iterator[Any]:
@@ -104,6 +122,7 @@ def test_fitting_changes_no_argument() -> None:
         (TreeClassifier, TREES, LEFT),
         (TreePairClassifier, PAIRS, LEFT),
         (NodeClassifier, TREES, [kinds(tree) for tree in TREES]),
+        (TreePairRegressor, PAIRS, list(range(60))),
     ]:
         model = cls(**FAST)
         before = model.get_params()
@@ -115,6 +134,8 @@ def test_the_inputs_that_are_trees_are_not_tables() -> None:
     tags = TreeClassifier().__sklearn_tags__()
     assert not tags.input_tags.two_d_array and tags.estimator_type == "classifier" and tags.target_tags.required
     assert TreeRegressor().__sklearn_tags__().estimator_type == "regressor"
+    tags = TreePairRegressor().__sklearn_tags__()
+    assert tags.estimator_type == "regressor" and not tags.target_tags.multi_output
     assert TreeEmbedder().__sklearn_tags__().transformer_tags is not None
 
 
@@ -140,6 +161,7 @@ def test_cross_validation_takes_pairs_numbers_and_nodes() -> None:
     for model, X, y in [
         (TreePairClassifier(**FAST), PAIRS, LEFT),
         (TreeRegressor(**FAST), TREES, [float(tree.size) for tree in TREES]),
+        (TreePairRegressor(**FAST), PAIRS, [float(tree.size) for tree in TREES]),
         (NodeClassifier(**FAST), TREES, [kinds(tree) for tree in TREES]),
     ]:
         assert np.isfinite(cross_val_score(model, X, y, cv=2, error_score="raise")).all()

@@ -10,9 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from treefold import Classifier, Forest, OneHot, PairClassifier, Regressor, TreeEncoder, TreeLSTM, TreeModel
+from treefold import (
+    Classifier,
+    Forest,
+    OneHot,
+    PairClassifier,
+    PairRegressor,
+    Regressor,
+    TreeEncoder,
+    TreeLSTM,
+    TreeModel,
+)
 from treefold.errors import ConfigurationError, TreeError
-from treefold.nn.heads import _LEAK, Head, HeadKernel, NodeHead, cross_entropy
+from treefold.nn.engine import FusedEngine, TorchEngine
+from treefold.nn.heads import _LEAK, Distance, Head, HeadKernel, NodeHead, cross_entropy
+from treefold.training.task import PairRegressionTask
 from treefold.trees.batch import Ints
 
 FOREST = Forest(["(f a b)", "b", "(f (f a) _)", "a"])
@@ -58,6 +70,100 @@ def test_thousands_of_pairs_get_the_answers_that_each_gets_alone() -> None:
     alone = torch.cat([model(FOREST.batch([one, other])) for one in range(4) for other in range(4)])
     chosen = [4 * one + other for one, other in zip(left, right, strict=True)]
     torch.testing.assert_close(model(FOREST.batch([*left, *right])), alone[chosen])
+
+
+def by_distance(head: PairClassifier | PairRegressor, left: Any, right: Any) -> list[float]:
+    """The scores of one pair, entry by entry."""
+    product, distance, bias, last, constant = (
+        each.detach().numpy()
+        for each in (
+            head.comparison.product.weight,
+            head.comparison.distance.weight,
+            head.comparison.distance.bias,
+            head.scores.weight,
+            head.scores.bias,
+        )
+    )
+    compared = []
+    for h in range(len(bias)):
+        z = bias[h]
+        for i in range(len(left)):
+            z += product[h, i] * left[i] * right[i] + distance[h, i] * abs(left[i] - right[i])
+        compared.append(1 / (1 + math.exp(-z)))
+    return [constant[k] + sum(last[k, h] * compared[h] for h in range(len(bias))) for k in range(len(constant))]
+
+
+DISTANCES = [
+    lambda: PairRegressor(in_size=4, levels=3, hidden_size=7),
+    lambda: PairClassifier(in_size=4, classes=6, hidden_size=5, comparison="distance"),
+]
+
+
+@pytest.mark.parametrize("make", DISTANCES)
+def test_pairs_are_compared_by_product_and_distance(make: Any) -> None:
+    torch.manual_seed(1)
+    head = make().double()
+    states = torch.randn(10, 4, dtype=torch.float64)
+    scores = head(states).detach().numpy()
+    for pair in range(5):
+        expected = by_distance(head, states[pair].numpy(), states[5 + pair].numpy())
+        np.testing.assert_allclose(scores[pair], expected, rtol=1e-12)
+    torch.testing.assert_close(head(torch.cat([states[5:], states[:5]])), head(states))  # left and right are alike
+    with pytest.raises(TreeError, match="pairs expect an even number of trees, left ones then right ones, got 3"):
+        head(states[:3])
+    assert head.kernel() is None  # torch computes it
+
+
+@pytest.mark.parametrize("make", DISTANCES)
+def test_gradients_of_a_comparison_are_those_of_finite_differences(make: Any) -> None:
+    torch.manual_seed(2)
+    head = make().double()
+    states = torch.randn(6, 4, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda states, *_: head(states), (states, *head.parameters()))
+
+
+@pytest.mark.parametrize("make", DISTANCES)
+def test_both_engines_compare_pairs_alike_with_all_gradients(make: Any) -> None:
+    torch.manual_seed(3)
+    model = TreeModel(encoder(), make()).double()
+    numbers = torch.tensor([[0.3], [1.0]], dtype=torch.float64)
+
+    def loss(outputs: Tensor) -> Tensor:
+        return PairRegressionTask().losses(outputs, numbers).mean()
+
+    found = []
+    for backend in ("fused", "torch"):
+        model.encoder.backend = backend
+        model.zero_grad()
+        engine = model.engine()
+        assert type(engine) is (FusedEngine if backend == "fused" else TorchEngine)
+        result = engine.gradients(FOREST, np.arange(4), loss)
+        gradients = [each.grad.clone() for each in model.parameters() if each.grad is not None]
+        assert len(gradients) == len(list(model.parameters()))
+        found.append((result.loss, model.answers(FOREST, np.arange(4)), gradients))
+    assert found[0][0] == pytest.approx(found[1][0], rel=1e-12)
+    torch.testing.assert_close(found[0][1:], found[1][1:])
+
+
+def test_a_comparison_has_the_sizes_of_tai_et_al() -> None:
+    head = PairRegressor(in_size=150)
+    shapes = {name: tuple(each.shape) for name, each in head.named_parameters()}
+    assert isinstance(head.comparison, Distance) and shapes == {
+        "comparison.product.weight": (50, 150),
+        "comparison.distance.weight": (50, 150),
+        "comparison.distance.bias": (50,),
+        "scores.weight": (5, 50),
+        "scores.bias": (5,),
+    }
+
+
+def test_wrong_levels_and_comparisons_are_clear_errors() -> None:
+    with pytest.raises(ConfigurationError, match=r"PairRegressor expects at least two levels, .* got 1"):
+        PairRegressor(in_size=4, levels=1)
+    with pytest.raises(ConfigurationError, match="PairRegressor expects levels to be an integer >= 1, got 0"):
+        PairRegressor(in_size=4, levels=0)
+    with pytest.raises(ConfigurationError, match=r"got 'distanc' \(nearest known: 'distance'\)"):
+        PairClassifier(in_size=4, classes=2, comparison="distanc")
 
 
 def test_nodes_and_numbers_are_read_off_too() -> None:

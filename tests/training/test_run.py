@@ -371,3 +371,63 @@ def test_a_run_has_one_process_at_a_time(begun: Path) -> None:
     assert (begun / ".writing.x").exists()  # what the other one is writing
     os.close(handle)
     resume(DATA, begun)
+
+
+@pytest.mark.parametrize("task", ["regression", "pair-regression"])
+def test_numbers_are_standardised_by_the_train_split_and_a_resumed_run_has_the_same_weights(
+    task: str, tmp_path: Path
+) -> None:
+    forest = DATA.forest[:120]
+    pairs = task.startswith("pair")
+    count = 60 if pairs else 120
+    targets = np.arange(count) % 10
+    targets[3] = -1  # unknown
+    targets[:3] = targets[-10:] = 9
+    splits = {"train": np.arange(40), "validation": np.arange(40, 50), "test": np.arange(50, count)}
+    data = Dataset(forest, targets, tuple(str(1000 + 3.5 * each) for each in range(10)), splits, pairs=pairs)
+    settings = SETTINGS.model_copy(update={"task": task})
+    saved, _ = train(data, tmp_path / "whole", settings)
+    seen = 1000 + 3.5 * np.delete(targets[:40], 3)
+    expected = ([seen.min()], [(seen.max() - seen.min()) / 4]) if pairs else ([seen.mean()], [seen.std()])
+    assert list(map(list, saved.units)) == [pytest.approx(each) for each in expected]
+    assert load_model(tmp_path / "whole").units == saved.units
+    with pytest.raises(StopError):
+        train(data, tmp_path / "broken", settings, reporter=StopAt(3))
+    resume(data, tmp_path / "broken")
+    assert weights(tmp_path / "broken") == weights(tmp_path / "whole")
+    assert metrics(tmp_path / "broken") == metrics(tmp_path / "whole")
+
+
+def test_a_run_without_two_numbers_or_without_any_is_refused(tmp_path: Path) -> None:
+    forest, splits = Forest(["a", "b"] * 4), {"train": np.arange(4)}
+    settings = SETTINGS.model_copy(update={"task": "pair-regression"})
+    same = Dataset(forest, np.zeros(4, np.int64), ("2.5",), splits, pairs=True)
+    with pytest.raises(TrainingError, match=r"expects at least two different numbers, got 2\.5 for all pairs"):
+        train(same, tmp_path / "run", settings)
+    none = Dataset(forest, np.full(4, -1), ("2.5",), splits, pairs=True)
+    with pytest.raises(TrainingError, match="at least one example with a known label, got none"):
+        train(none, tmp_path / "run", settings)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "units",
+    [
+        [],
+        {"offset": [1.0]},
+        {"offset": [1.0], "scale": [0.0]},
+        {"offset": [1.0], "scale": [1.0, 2.0]},
+        {"offset": ["1"], "scale": [1.0]},
+        {"offset": [1.0], "scale": [float("inf")]},
+        {"offset": [1.0], "scale": [True]},
+        {"offset": 1.0, "scale": 1.0},
+    ],
+)
+def test_damaged_units_are_refused_in_words(units: object, tmp_path: Path) -> None:
+    forest, targets = Forest(["a", "b"] * 4), np.arange(8) % 3
+    data = Dataset(forest, targets, ("1", "2", "4"), {"train": np.arange(8)})
+    train(data, tmp_path, SETTINGS.model_copy(update={"task": "regression"}))
+    facts = json.loads((tmp_path / "vocabulary.json").read_text())
+    (tmp_path / "vocabulary.json").write_text(json.dumps({**facts, "units": units}))
+    with pytest.raises(ModelFileError, match="expected 'units' to have an offset and a scale above zero for each of 1"):
+        load_model(tmp_path)

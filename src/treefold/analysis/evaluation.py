@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, final
 
 import numpy as np
+import torch
 
 from treefold.data.dataset import Dataset
 from treefold.errors import ConfigurationError, TreefoldError, VocabularyError, nearest
@@ -34,7 +35,9 @@ class Group:
 class Evaluation:
     """How good a model is on a split. All trees, pairs or nodes (by the ``task``) with a known label are judged.
 
-    - ``scores``: ``accuracy`` and ``macro_f1``; for numbers ``r2``, ``mae`` and ``rmse``;
+    - ``loss``: the mean of the losses, as in training, which standardises numbers;
+    - ``scores``: ``accuracy`` and ``macro_f1``; for numbers ``r2``, ``mae``, ``rmse``, ``pearson`` and ``mse``, in the units of
+      the data;
     - ``groups``: by ``depth``, ``size`` and ``arity`` (most children of a node) of the tree; of pairs by ``inner_nodes`` of
       the tree that has more;
     - ``confusion`` (K, K): how often the class of the row was predicted as the class of the column; empty for numbers.
@@ -165,13 +168,15 @@ def _predictions(
             raise _in_data_set(problem, examples.trees_of(run)) from None
         truth = examples.target(run)
         flat = truth.numpy() if task.has_classes else truth[:, 0].numpy()
-        found.append((flat, task.predictions(outputs), task.losses(outputs, truth).numpy()))
+        standard = torch.from_numpy(saved.units.standardise(truth.numpy()))
+        predictions = saved.units.restore(task.predictions(outputs))
+        found.append((flat, predictions, task.losses(outputs, standard).numpy()))
         done += len(run)
         progress(done)
     if not found:
         return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0)
-    truths, predictions, losses = map(np.concatenate, zip(*found, strict=True))
-    return truths, predictions, losses
+    truths, answers, losses = map(np.concatenate, zip(*found, strict=True))
+    return truths, answers, losses
 
 
 def _in_data_set(problem: TreefoldError, trees: Ints) -> TreefoldError:

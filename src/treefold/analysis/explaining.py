@@ -74,10 +74,10 @@ class Occlusion:
 def probabilities(saved: SavedModel, forest: Forest) -> Tensor:
     """Return class probabilities, or predicted numbers, for each tree or pair, (n, K), or each node, (N, K).
 
-    Pair e has the trees 2e and 2e + 1, as in a `Dataset`.
+    Numbers have the units of the data. Pair e has the trees 2e and 2e + 1, as in a `Dataset`.
     """
     examples = Examples(forest, np.zeros(0), saved.task)
-    return saved.task.probabilities(outputs_of(saved.model, examples, np.arange(len(examples))).double())
+    return _probabilities(saved, outputs_of(saved.model, examples, np.arange(len(examples))))
 
 
 def beliefs(saved: SavedModel, subject: Subject) -> list[Belief]:
@@ -94,7 +94,7 @@ def beliefs(saved: SavedModel, subject: Subject) -> list[Belief]:
         with evaluating(model):
             states = model.encoder(Forest(trees).batch()).nodes  # (N, C)
             outputs = model.head(saved.task.subtree_states(states, [tree.size for tree in trees]))
-            rows = saved.task.probabilities(outputs.double())
+            rows = _probabilities(saved, outputs)
     labels = [node.label for tree in trees for node in tree.postorder()]
     return [
         Belief(node, label, *_answer(saved, row), share)
@@ -206,6 +206,10 @@ def in_preorder(tree: Tree, notes: Sequence[str]) -> list[str]:
     for place, note in zip(places.tolist(), notes, strict=True):
         result[place] = note
     return result
+
+
+def _probabilities(saved: SavedModel, outputs: Tensor) -> Tensor:
+    return torch.from_numpy(saved.units.restore(saved.task.probabilities(outputs.double()).numpy()))
 
 
 def _of_examples(saved: SavedModel, examples: Sequence[tuple[Tree, ...]]) -> Tensor:

@@ -6,6 +6,7 @@ import os
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
@@ -43,7 +44,15 @@ UnknownLabels = Annotated[
 _BAR: Final = 30
 _DRAWN_NODES: Final = 60
 _SHOWN_ERRORS: Final = 16
-_SCORES: Final = {"accuracy": "accuracy", "macro_f1": "macro-F1", "r2": "R²", "mae": "MAE", "rmse": "RMSE"}
+_SCORES: Final = {
+    "accuracy": "accuracy",
+    "macro_f1": "macro-F1",
+    "r2": "R²",
+    "mae": "MAE",
+    "rmse": "RMSE",
+    "pearson": "Pearson",
+    "mse": "MSE",
+}
 
 
 def evaluate(
@@ -59,8 +68,8 @@ def evaluate(
 ) -> None:
     """Evaluate a model on a data set: accuracy, macro-F1, confusion matrix, groups by tree shape.
 
-    For regression: R², MAE and RMSE. Classes and labels are matched by name, so the data set may differ from that of the
-    training.
+    For regression: R², MAE, RMSE, Pearson's correlation and MSE. Classes and labels are matched by name, so the data set may
+    differ from that of the training.
 
     Example: `treefold evaluate runs/hosvd data/listops --split validation`
     """
@@ -254,7 +263,7 @@ def compress(
     from treefold.files import atomic_folder, require_replaceable
     from treefold.nn.aggregators import AGGREGATORS
     from treefold.nn.model import compress as compress_model
-    from treefold.training.saving import CONFIG, SavedModel, load_model
+    from treefold.training.saving import CONFIG, load_model
 
     require_replaceable(out_folder, force=force, sign=CONFIG)
     require_choice("compress", "aggregator", aggregator, AGGREGATORS)
@@ -267,7 +276,7 @@ def compress(
         model = compress_model(saved.model, aggregator, rank=rank)
     changed = saved.settings.model.model_copy(update={"aggregator": aggregator, "rank": rank})
     settings = saved.settings.model_copy(update={"model": changed})
-    small = SavedModel(model, settings, saved.labels, saved.classes, saved.outputs)
+    small = replace(saved, model=model, settings=settings)
     errors = relative_errors(saved, small)
     counts = [sum(parameter.numel() for parameter in each.model.parameters()) for each in (saved, small)]
     facts = {"from": run.name, "aggregator": aggregator, "rank": rank, "parameters": counts, "relative_errors": errors}

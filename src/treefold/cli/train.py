@@ -28,7 +28,8 @@ def train(
         list[str] | None, typer.Option("--set", help="A setting: `rank=5` or `training.epochs=20`; may be repeated.")
     ] = None,
     task: Annotated[
-        str | None, typer.Option(help="`tree`, `pair`, `node` or `regression`; by default, the data decides.")
+        str | None,
+        typer.Option(help="`tree`, `pair`, `node`, `regression` or `pair-regression`; by default, the data decides."),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the interrupted run in --out.")] = False,
     baselines: Annotated[bool, typer.Option("--baselines", help="Also evaluate simple models.")] = False,
@@ -84,7 +85,7 @@ def _train(
     if result.history and "validation_score" in result.history[-1]:
         say(f"best {name} on validation: {result.best_score:.4f}, after epoch {result.best_epoch} of {result.epochs}")
     if has_test:
-        examples = Examples.of(dataset, chosen)
+        examples = Examples.of(dataset, chosen, saved.units)
         test = Score.of(saved.model, examples, examples.known(dataset.splits["test"]))
         say(f"{name} on the test set: {test.score:.4f}")
     if baselines and chosen.has_classes and not chosen.per_node:

@@ -1,7 +1,8 @@
 """Estimators for trees with the interface of scikit-learn.
 
 - base: arguments, training and prediction of all estimators
-- supervised: `TreeClassifier`, `TreePairClassifier`, `NodeClassifier`, `TreeRegressor`, `TreeEmbedder`
+- supervised: `TreeClassifier`, `TreePairClassifier`, `NodeClassifier`, `TreeRegressor`, `TreePairRegressor`,
+  `TreeEmbedder`
 - inputs, targets: checks of X and y
 - persistence: `load`, and the registry `ESTIMATORS`
 """
@@ -13,6 +14,7 @@ from treefold.estimators.supervised import (
     TreeClassifier,
     TreeEmbedder,
     TreePairClassifier,
+    TreePairRegressor,
     TreeRegressor,
 )
 
@@ -23,6 +25,7 @@ __all__ = [
     "TreeEmbedder",
     "TreeEstimator",
     "TreePairClassifier",
+    "TreePairRegressor",
     "TreeRegressor",
     "load",
 ]

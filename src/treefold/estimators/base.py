@@ -44,6 +44,8 @@ _MODEL = (
     "readout",
     "hidden",
     "dropout",
+    "comparison",
+    "levels",
 )
 _TRAINING = (
     "optimiser",
@@ -67,7 +69,8 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
     Model: ``cell`` ("lstm", "gru", "rnn"), ``aggregator``, ``state_size``, ``rank``, ``shared``, ``arity``, ``per_label`` (a cell
     for each operator), ``labels`` ("onehot", "thermometer", "embedding", "numeric"), ``label_size``, ``direction`` ("up", "down",
     "both"), ``siblings`` (states follow the order of siblings), ``readout`` ("root", "mean", "max", "sum", "attention", or several
-    joined by +), ``hidden`` layers of the head, ``dropout``: see `ModelSettings`.
+    joined by +), ``hidden`` layers of the head, ``dropout``, for pairs ``comparison`` ("tensor", "distance") and ``levels`` (of
+    `TreePairRegressor`): see `ModelSettings`.
 
     Training: ``optimiser`` ("adamw", "adadelta"), ``learning_rate``, ``schedule`` ("cosine", "constant"), ``epochs``,
     ``batch_size``, ``l2``, ``weight_decay``, ``clip``: see `TrainingSettings`. A ``validation_fraction`` of the trees is held out,
@@ -124,6 +127,8 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
         warm_start: bool = False,
         n_threads: int | None = 1,
         verbose: bool = False,
+        comparison: str | None = None,
+        levels: int | None = None,
     ) -> None:
         self.cell = cell
         self.aggregator = aggregator
@@ -156,6 +161,8 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
         self.warm_start = warm_start
         self.n_threads = n_threads
         self.verbose = verbose
+        self.comparison = comparison
+        self.levels = levels
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the fitted estimator into a directory, which `treefold.load` reads; nothing is pickled."""
@@ -217,7 +224,7 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
             return dataclasses.replace(self.saved_, settings=known, classes=class_names)
         recipe = choose(settings, facts_of(examples.forest), len(examples))
         model = build_model(recipe.settings.model, recipe.labels, task, outputs)
-        return SavedModel(model, recipe.settings, recipe.labels, class_names, outputs, recipe.reasons)
+        return SavedModel(model, recipe.settings, recipe.labels, class_names, outputs, reasons=recipe.reasons)
 
     def _check_warm_start(self, examples: Examples, outputs: int, class_names: tuple[str, ...]) -> None:
         saved = self.saved_

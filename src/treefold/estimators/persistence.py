@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,9 +15,11 @@ from treefold.estimators.supervised import (
     TreeClassifier,
     TreeEmbedder,
     TreePairClassifier,
+    TreePairRegressor,
     TreeRegressor,
 )
 from treefold.training.saving import SavedModel, load_model, write_text
+from treefold.training.task import Units
 
 # An estimator of your own belongs here, too, if it is to be loaded.
 ESTIMATORS: dict[str, type[TreeEstimator]] = {
@@ -24,6 +27,7 @@ ESTIMATORS: dict[str, type[TreeEstimator]] = {
     "TreePairClassifier": TreePairClassifier,
     "NodeClassifier": NodeClassifier,
     "TreeRegressor": TreeRegressor,
+    "TreePairRegressor": TreePairRegressor,
     "TreeEmbedder": TreeEmbedder,
 }
 NAME: Final = "estimator.json"
@@ -46,6 +50,8 @@ def load(folder: str | os.PathLike[str]) -> Any:
     """
     saved, path = load_model(folder), Path(folder) / NAME
     facts = _read(path) if path.exists() else _of_run(saved)
+    if "mean" in facts:  # of an older version, which did not save units with the model
+        saved = replace(saved, units=Units(*(tuple(facts[name].reshape(-1).tolist()) for name in ("mean", "scale"))))
     cls = ESTIMATORS[facts["class"]]
     unknown = set(facts["parameters"]) - set(cls().get_params(deep=False))
     if unknown:
@@ -59,9 +65,8 @@ def load(folder: str | os.PathLike[str]) -> Any:
             f"{path}: expected the estimator of the model in this directory, got {cls.__name__} with "
             f"different outputs; the files are not of one estimator."
         )
-    for name in ("classes", "mean", "scale"):
-        if name in facts:
-            setattr(estimator, f"{name}_", facts[name])
+    if "classes" in facts:
+        estimator.classes_ = facts["classes"]
     return estimator
 
 
@@ -73,7 +78,7 @@ def _fits(cls: type[TreeEstimator], saved: SavedModel, facts: dict[str, Any]) ->
         return False
     if saved.task.has_classes:
         return "classes" in facts and len(facts["classes"]) == saved.outputs
-    return facts.keys() >= {"mean", "scale"} and bool(facts["mean"].size == saved.outputs)
+    return len(saved.units.scale) == saved.outputs
 
 
 def _of_run(saved: SavedModel) -> dict[str, Any]:
@@ -91,8 +96,7 @@ def _of_run(saved: SavedModel) -> dict[str, Any]:
     facts = {"class": name, "parameters": arguments, "history": []}
     if saved.task.has_classes:
         return {**facts, "classes": np.array(saved.classes)}
-    ones = np.ones(saved.outputs) if saved.outputs > 1 else np.ones(())
-    return {**facts, "mean": 0 * ones, "scale": ones}
+    return facts if saved.units.scale else {**facts, "mean": np.zeros(saved.outputs), "scale": np.ones(saved.outputs)}
 
 
 def write_estimator(folder: str | os.PathLike[str], estimator: Any) -> None:
@@ -106,8 +110,6 @@ def write_estimator(folder: str | os.PathLike[str], estimator: Any) -> None:
     }
     if hasattr(estimator, "classes_"):
         facts["classes"] = {"dtype": estimator.classes_.dtype.str, "values": estimator.classes_.tolist()}
-    if hasattr(estimator, "mean_"):
-        facts["mean"], facts["scale"] = estimator.mean_.tolist(), estimator.scale_.tolist()
     write_text(Path(folder) / NAME, json.dumps(facts, indent=1) + "\n")
 
 
@@ -132,9 +134,8 @@ def _read(path: Path) -> dict[str, Any]:
             if dtype.kind not in _CLASS_KINDS:
                 raise TypeError(f"classes of {dtype}")
             facts["classes"] = np.array(facts["classes"]["values"], dtype=dtype)
-        for name in ("mean", "scale"):
-            if name in facts:
-                facts[name] = np.array(facts[name], dtype=np.float64)
+        if "mean" in facts:
+            facts |= {name: np.array(facts[name], dtype=np.float64) for name in ("mean", "scale")}
     except (KeyError, TypeError, AttributeError) as problem:
         raise ModelFileError(f"{path}: expected a whole file, got {problem}; the estimator is damaged.") from None
     return facts

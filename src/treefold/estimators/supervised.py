@@ -1,8 +1,10 @@
 """The estimators: of classes, numbers and states."""
 
+from dataclasses import replace
 from typing import Any, ClassVar, Self, final
 
 import numpy as np
+import torch
 from sklearn.base import (  # type: ignore[import-untyped]
     ClassifierMixin,
     ClassNamePrefixFeaturesOutMixin,
@@ -14,7 +16,7 @@ from sklearn.utils.multiclass import type_of_target  # type: ignore[import-untyp
 from sklearn.utils.validation import check_is_fitted  # type: ignore[import-untyped]
 from torch import Tensor
 
-from treefold.errors import ConfigurationError
+from treefold.errors import ConfigurationError, ShapeError
 from treefold.estimators.base import TreeEstimator
 from treefold.estimators.inputs import forest_of_pairs
 from treefold.estimators.targets import (
@@ -140,7 +142,34 @@ class NodeClassifier(TreeEstimator):
         return tags
 
 
-class TreeRegressor(RegressorMixin, TreeEstimator):  # type: ignore[misc]
+class _Regressor(RegressorMixin, TreeEstimator):  # type: ignore[misc]
+    """Learns numbers, which are standardised for training to the units of the model."""
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Learn from trees or pairs and their numbers; ``sample_weight`` (n,) scales the loss of each."""
+        if self.class_weight is not None:
+            raise ConfigurationError(f"{self._name} expects class_weight=None, because numbers have no classes.")
+        forest, task = self._forest(X, fitting=True), task_of(self.task)
+        count = len(forest) // task.trees
+        numbers = self._numbers(y, count).reshape(count, -1)
+        is_warm = self.warm_start and hasattr(self, "saved_") and self.saved_.outputs == numbers.shape[1]
+        units = self.saved_.units if is_warm else task.units(numbers, self._model_settings())
+        weights = as_weights(sample_weight, count, self._name)
+        self._train(Examples(forest, units.standardise(numbers), task, weights), numbers.shape[1], ())
+        self.saved_ = replace(self.saved_, units=units)
+        return self
+
+    def predict(self, X: Any) -> Floats:
+        """Return the number of each tree or pair, (n,), or its numbers, (n, K), in the units of ``y``."""
+        rows = task_of(self.task).probabilities(torch.from_numpy(self._outputs(X)[1])).numpy()
+        numbers = self.saved_.units.restore(rows)
+        return np.asarray(numbers if numbers.shape[1] > 1 else numbers[:, 0])
+
+    def _numbers(self, y: Any, count: int) -> Floats:
+        return as_numbers(y, count, self._name, task_of(self.task).judged)
+
+
+class TreeRegressor(_Regressor):
     """Learns a number, or several, of a tree, from its root's state.
 
     ``y`` is (n,) or (n, K). It is standardised for training, by ``mean_`` and ``scale_``; predictions have the units of ``y``.
@@ -151,32 +180,56 @@ class TreeRegressor(RegressorMixin, TreeEstimator):  # type: ignore[misc]
     """
 
     task: ClassVar[str] = "regression"
-    mean_: Floats
-    scale_: Floats
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Learn from trees and their numbers; ``sample_weight`` (n,) scales the loss of each tree."""
-        if self.class_weight is not None:
-            raise ConfigurationError(f"{self._name} expects class_weight=None, because numbers have no classes.")
-        forest = self._forest(X, fitting=True)
-        numbers = as_numbers(y, len(forest), self._name)
-        is_warm = self.warm_start and hasattr(self, "saved_")
-        mean, scale = (self.mean_, self.scale_) if is_warm else standard(numbers)
-        targets = ((numbers - mean) / scale).reshape(len(forest), -1)
-        weights = as_weights(sample_weight, len(forest), self._name)
-        self._train(Examples(forest, targets, self.task, weights), targets.shape[1], ())
-        self.mean_, self.scale_ = mean, scale
-        return self
+    @property
+    def mean_(self) -> Floats:
+        """The mean of the training's numbers, () or (K,)."""
+        return np.squeeze(np.array(self.saved_.units.offset))
 
-    def predict(self, X: Any) -> Floats:
-        """Return the number of each tree, (n,), or its numbers, (n, K)."""
-        outputs = self._outputs(X)[1]
-        return np.asarray((outputs if np.ndim(self.mean_) else outputs[:, 0]) * self.scale_ + self.mean_)
+    @property
+    def scale_(self) -> Floats:
+        """Their standard deviation, () or (K,)."""
+        return np.squeeze(np.array(self.saved_.units.scale))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
+
+
+@final
+class TreePairRegressor(_Regressor):
+    """Learns a number of two trees, such as how similar they are, from the product and the distance of their roots' states.
+
+    ``X`` is a sequence of pairs ``(left, right)``, or a tuple of two forests; ``y`` (n,) has a number for each pair. The model
+    predicts a distribution over ``levels`` numbers, equally spaced from the least to the greatest of ``y``; after ``fit``
+    these are ``levels_``. The head has no ``hidden`` layers. It does not tell left from right.
+
+    >>> pairs, y = [("(f a)", "(f a)"), ("b", "a"), ("(f b)", "(f a)"), ("a", "a")], [5.0, 1.0, 2.0, 5.0]
+    >>> model = TreePairRegressor(state_size=8, epochs=100, learning_rate=0.05, random_state=0).fit(pairs, y)
+    >>> model.levels_, model.predict([("b", "a"), ("a", "a")]).round()
+    (array([1., 2., 3., 4., 5.]), array([1., 5.]))
+    """
+
+    task: ClassVar[str] = "pair-regression"
+
+    @property
+    def levels_(self) -> Floats:
+        """The numbers (K,) over which the model predicts a distribution."""
+        return np.asarray(self.saved_.units.restore(np.arange(float(self.saved_.settings.model.levels))))
+
+    def predict_levels(self, X: Any) -> Floats:
+        """Return the probability of each of ``levels_``, (n, K); `predict` returns the mean of this distribution."""
+        return softmax(self._outputs(X)[1])
+
+    def _forest(self, X: Any, *, fitting: bool) -> Forest:
+        return forest_of_pairs(X, self._name)
+
+    def _numbers(self, y: Any, count: int) -> Floats:
+        numbers = super()._numbers(y, count)
+        if numbers.ndim > 1:
+            raise ShapeError(f"{self._name} expects y to have one number for each pair, got the shape {numbers.shape}.")
+        return numbers
 
 
 @final
@@ -211,10 +264,12 @@ class TreeEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TreeEstima
         if y is None:
             return self._draw(forest)
         if str(type_of_target(y)).startswith("continuous"):
-            numbers = as_numbers(y, len(forest), self._name)
-            mean, scale = standard(numbers)
-            targets = ((numbers - mean) / scale).reshape(len(forest), -1)
-            return self._train(Examples(forest, targets, TreeRegressor.task, weights), targets.shape[1], ())
+            numbers = as_numbers(y, len(forest), self._name).reshape(len(forest), -1)
+            task = task_of(TreeRegressor.task)
+            units = task.units(numbers, self._model_settings())
+            self._train(Examples(forest, units.standardise(numbers), task, weights), numbers.shape[1], ())
+            self.saved_ = replace(self.saved_, units=units)
+            return self
         classes, codes = as_classes(y, len(forest), self._name)
         class_weights = as_class_weights(self.class_weight, classes, codes, self._name)
         examples = Examples(forest, codes, self.task, weights, class_weights)
@@ -241,16 +296,6 @@ class TreeEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TreeEstima
     def _n_features_out(self) -> int:
         check_is_fitted(self, "saved_")
         return self.saved_.model.encoder.out_size
-
-
-def standard(numbers: Floats) -> tuple[Floats, Floats]:
-    """Return mean and standard deviation; the latter is one if all numbers are equal.
-
-    >>> [float(part) for part in standard(np.array([1.0, 3.0]))]
-    [2.0, 1.0]
-    """
-    deviation = numbers.std(0)
-    return np.asarray(numbers.mean(0)), np.asarray(np.where(deviation > 0, deviation, 1.0))
 
 
 def softmax(scores: Floats) -> Floats:

@@ -73,13 +73,13 @@ def node_labels(y: Any, sizes: Ints, owner: str) -> list[Any]:
     return flat
 
 
-def as_numbers(y: Any, count: int, owner: str) -> Floats:
+def as_numbers(y: Any, count: int, owner: str, per: str = "tree") -> Floats:
     """Return numbers (n,) or (n, K), all finite.
 
     >>> as_numbers([1, 2.5], 2, "TreeRegressor")
     array([1. , 2.5])
     """
-    _require_given(y, owner, "a number for each tree")
+    _require_given(y, owner, f"a number for each {per}")
     try:
         values = np.asarray(y, dtype=np.float64)
     except (TypeError, ValueError) as problem:
@@ -87,12 +87,12 @@ def as_numbers(y: Any, count: int, owner: str) -> Floats:
     if values.ndim == 2 and values.shape[1] == 1:
         values = np.asarray(column_or_1d(values, warn=True))
     if values.ndim not in (1, 2) or len(values) != count:
-        raise ShapeError(f"{owner} expects y to have one row for each of {count} trees, got the shape {values.shape}.")
+        raise ShapeError(f"{owner} expects y to have one row for each of {count} {per}s, got the shape {values.shape}.")
     bad = np.flatnonzero(~np.isfinite(values).reshape(count, -1).all(1))
     if len(bad):
         raise TrainingError(
-            f"{owner} expects finite numbers in y, got {values[bad[0]]} for tree {bad[0]} (input contains NaN or infinity); "
-            f"remove the tree, or fill the number in."
+            f"{owner} expects finite numbers in y, got {values[bad[0]]} for {per} {bad[0]} (input contains NaN or infinity); "
+            f"remove the {per}, or fill the number in."
         )
     return values
 

@@ -20,6 +20,7 @@ _HOMES = {
     "Head": "heads",
     "NodeHead": "heads",
     "PairClassifier": "heads",
+    "PairRegressor": "heads",
     "Regressor": "heads",
     "TreeEncoder": "encoder",
     "TreeModel": "model",

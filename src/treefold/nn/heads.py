@@ -3,13 +3,13 @@
 import abc
 import itertools
 from collections.abc import Sequence
-from typing import ClassVar, Final, Literal, final
+from typing import Any, ClassVar, Final, Literal, final
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from treefold.errors import ConfigurationError, TreeError, require_positive
+from treefold.errors import ConfigurationError, TreeError, require_choice, require_positive
 from treefold.kernels.affine import affine, affine_inputs_backward, affine_weights_backward, copy
 from treefold.kernels.compile import entry_point, inlined, matrix
 from treefold.kernels.layout import FlatLayout, Kernel, records
@@ -17,7 +17,7 @@ from treefold.kernels.records import LAYER, Ints, Layers, Matrix, Vector
 from treefold.nn.aggregators import Full
 from treefold.nn.math.functional import homogenise
 
-# Axes:  N nodes · B trees · P pairs · C state size · K classes or outputs
+# Axes:  N nodes · B trees · P pairs · C state size · H entries of a comparison · K classes, outputs or levels
 _PAIRS: Final = 1024  # that torch compares together
 _LEAK: Final = 0.01
 
@@ -111,6 +111,28 @@ class Regressor(_Perceptron):
 
 
 @final
+class Distance(nn.Module):
+    r"""Compares states (P, C) and (P, C) by their product and their distance, entry by entry, as Tai et al. (2015) do.
+
+    .. math:: f(l, r) = \sigma(W^\times (l \circ r) + W^+ |l - r| + b)
+
+    The result (P, H) is the same if left and right change places.
+
+    >>> Distance(in_size=4, out_size=50)(torch.zeros(3, 4), torch.ones(3, 4)).shape
+    torch.Size([3, 50])
+    """
+
+    def __init__(self, in_size: int, out_size: int) -> None:
+        super().__init__()
+        self.product = nn.Linear(in_size, out_size, bias=False)
+        self.distance = nn.Linear(in_size, out_size)
+
+    def forward(self, left: Tensor, right: Tensor) -> Tensor:
+        """Return the comparison (P, H)."""
+        return torch.sigmoid(self.product(left * right) + self.distance((left - right).abs()))
+
+
+@final
 class PairClassifier(Head):
     r"""Class scores (P, K) for each pair of trees: a tensor combines the two roots, then leaky ReLU and a linear layer.
 
@@ -118,24 +140,36 @@ class PairClassifier(Head):
 
     The states (2P, C) are those of the left trees, then those of the right ones in the same order:
     ``forest.batch([*left, *right])``. The comparison layer has 75 entries, as in Bowman et al. (2015), whom the paper follows.
+    With ``comparison="distance"``, `Distance` takes the place of tensor and leaky ReLU.
 
     >>> PairClassifier(in_size=4, classes=7)(torch.zeros(6, 4)).shape
     torch.Size([3, 7])
     """
 
-    def __init__(self, *, in_size: int, classes: int, hidden_size: int = 75, dropout: float = 0.0) -> None:
+    comparison: Any  # Full or Distance
+
+    def __init__(
+        self, *, in_size: int, classes: int, hidden_size: int = 75, dropout: float = 0.0, comparison: str = "tensor"
+    ) -> None:
         super().__init__()
         require_positive("PairClassifier", in_size=in_size, classes=classes, hidden_size=hidden_size)
+        require_choice("PairClassifier", "comparison", comparison, ["tensor", "distance"])
         self.in_size = in_size
-        self.comparison = Full(state_size=in_size, out_size=hidden_size, arity=2)
+        if comparison == "tensor":
+            self.comparison = Full(state_size=in_size, out_size=hidden_size, arity=2)
+        else:
+            self.comparison = Distance(in_size, hidden_size)
         self.dropout = nn.Dropout(dropout)
         self.scores = nn.Linear(hidden_size, classes)
 
     def forward(self, states: Tensor) -> Tensor:
         """Return logits (P, K)."""
-        if len(states) % 2:
-            raise TreeError(f"pairs expect an even number of trees, left ones then right ones, got {len(states)}.")
-        states, tensor = homogenise(self.dropout(states)), self.comparison.tensor  # (2P, C+1), (C+1, C+1, H)
+        _require_pairs(states)
+        states = self.dropout(states)
+        if isinstance(self.comparison, Distance):
+            scores: Tensor = self.scores(self.comparison(*states.chunk(2)))
+            return scores
+        states, tensor = homogenise(states), self.comparison.tensor  # (2P, C+1), (C+1, C+1, H)
         if tensor.shape[1] < tensor.shape[2]:  # the smaller of the two possible intermediate results
             left, right = states.t().contiguous().chunk(2, dim=1)  # (C+1, P) each: pairs side by side fill vector units
             rows = tensor.flatten(0, 1).t()
@@ -150,13 +184,50 @@ class PairClassifier(Head):
         return torch.cat([self.scores(each.contiguous()) for each in activated])
 
     def kernel(self) -> "HeadKernel | None":
-        """Return the comparison as a kernel, if there is no dropout and there are no hooks."""
+        """Return the comparison as a kernel, if it is a tensor without dropout and hooks."""
         comparison, scores, dropout = self.comparison, self.scores, self.dropout
         is_plain = (type(comparison), type(scores), type(dropout)) == (Full, nn.Linear, nn.Dropout)
         if not is_plain or dropout.p or any(map(has_hooks, (comparison, scores, dropout))):
             return None
         tensor = comparison._parameters.get("tensor")
         return None if tensor is None or tensor.dim() != 3 or scores.bias is None else _ComparisonKernel(self)
+
+
+@final
+class PairRegressor(Head):
+    r"""A number for each pair of trees, as scores (P, K) of K levels 0 … K-1, from the `Distance` of the two roots.
+
+    .. math:: s = V f(l, r) + c, \qquad p = \mathrm{softmax}(s), \qquad \hat y = \sum_k k\, p_k
+
+    The states (2P, C) are those of the left trees, then those of the right ones, as for `PairClassifier`. Sizes are those of
+    Tai et al. (2015): 5 levels, a comparison of 50 entries.
+
+    >>> PairRegressor(in_size=4)(torch.zeros(6, 4)).shape
+    torch.Size([3, 5])
+    """
+
+    def __init__(self, *, in_size: int, levels: int = 5, hidden_size: int = 50, dropout: float = 0.0) -> None:
+        super().__init__()
+        require_positive("PairRegressor", in_size=in_size, levels=levels, hidden_size=hidden_size)
+        if levels < 2:
+            raise ConfigurationError(
+                "PairRegressor expects at least two levels, the least and the greatest number, got 1."
+            )
+        self.in_size = in_size
+        self.comparison = Distance(in_size, hidden_size)
+        self.dropout = nn.Dropout(dropout)
+        self.scores = nn.Linear(hidden_size, levels)
+
+    def forward(self, states: Tensor) -> Tensor:
+        """Return the scores of the levels (P, K)."""
+        _require_pairs(states)
+        scores: Tensor = self.scores(self.comparison(*self.dropout(states).chunk(2)))
+        return scores
+
+
+def _require_pairs(states: Tensor) -> None:
+    if len(states) % 2:
+        raise TreeError(f"pairs expect an even number of trees, left ones then right ones, got {len(states)}.")
 
 
 def has_hooks(module: nn.Module) -> bool:

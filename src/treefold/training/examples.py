@@ -17,7 +17,7 @@ from treefold.nn.engine import FusedEngine
 from treefold.nn.model import TreeModel
 from treefold.training.distributed import ALONE, Workers
 from treefold.training.settings import TrainingSettings
-from treefold.training.task import Task, task_of
+from treefold.training.task import Task, Units, task_of
 from treefold.trees.batch import Batch, Ints
 from treefold.trees.forest import Forest
 
@@ -48,11 +48,11 @@ class Examples:
         self.weights, self.class_weights = weights, class_weights
 
     @classmethod
-    def of(cls, data: Dataset, task: Task | str) -> "Examples":
-        """Take the examples of a data set."""
+    def of(cls, data: Dataset, task: Task | str, units: Units | None = None) -> "Examples":
+        """Take the examples of a data set; numbers are standardised to the units of a model if these are given."""
         task = task_of(task)
         task.require(data)
-        return cls(data.forest, task.targets(data), task)
+        return cls(data.forest, (units or Units()).standardise(task.targets(data)), task)
 
     def __len__(self) -> int:
         return len(self.forest) // self.task.trees

@@ -27,7 +27,7 @@ from treefold.training.examples import Examples
 from treefold.training.recipe import choose
 from treefold.training.saving import CONFIG, SavedModel, load_model, read_tensors, write_tensors, write_text
 from treefold.training.settings import RunSettings
-from treefold.training.task import task_of
+from treefold.training.task import Units, task_of
 from treefold.training.trainer import (
     Reporter,
     Result,
@@ -82,9 +82,11 @@ def train(
             f"make one with `treefold data convert --split 0.8,0.1,0.1`."
         )
     recipe = choose(settings, facts_of(trees_seen(data)), len(train_numbers))
+    targets = examples.targets[examples.known(train_numbers)]
+    units = task.units(targets, recipe.settings.model) if len(targets) else Units()
     model = build_model(recipe.settings.model, recipe.labels, task, outputs)
-    saved = SavedModel(model, recipe.settings, recipe.labels, classes, outputs, recipe.reasons)
-    trainer = _trainer(saved, examples, data, workers)
+    saved = SavedModel(model, recipe.settings, recipe.labels, classes, outputs, units, recipe.reasons)
+    trainer = _trainer(saved, data, workers)
     if not workers.is_first:
         return _run(saved, trainer, folder, reporter)
     existed = folder.exists()
@@ -121,7 +123,7 @@ def resume(
                 f"{folder}: expected the data set that the run began with, got a different one; give the same one."
             )
         seed_everything(saved.settings)
-        trainer = _trainer(saved, Examples.of(data, saved.settings.task), data, workers)
+        trainer = _trainer(saved, data, workers)
         _read_checkpoint(folder, trainer)
         if workers.is_first and trainer.state.history:  # a crash may have come between the two writes
             _write_epoch(folder, saved, trainer)
@@ -272,7 +274,8 @@ def _read_checkpoint(folder: Path, trainer: Trainer) -> None:
     load_optimiser_tensors(trainer.optimiser, loaded)
 
 
-def _trainer(saved: SavedModel, examples: Examples, data: Dataset, workers: Workers) -> Trainer:
+def _trainer(saved: SavedModel, data: Dataset, workers: Workers) -> Trainer:
+    examples = Examples.of(data, saved.task, saved.units)
     empty = np.zeros(0, np.int64)
     train_numbers, validation = (np.asarray(data.splits.get(name, empty)) for name in ("train", "validation"))
     return Trainer(saved.model, examples, train_numbers, validation, saved.settings.training, workers)

@@ -1,8 +1,9 @@
 """Saved models: a directory with settings (TOML), labels and classes (JSON) and weights (safetensors). Nothing is pickled."""
 
 import json
+import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from reprlib import repr as shortened
 from typing import Any, Final, final
@@ -16,7 +17,7 @@ from treefold.files import atomic_file
 from treefold.nn.model import TreeModel
 from treefold.training.build import Labels, build_model
 from treefold.training.settings import RunSettings, read_toml, to_toml
-from treefold.training.task import Task, task_of
+from treefold.training.task import Task, Units, task_of
 
 VERSION: Final = 1
 _MOST_OUTPUTS: Final = 10**9
@@ -29,7 +30,7 @@ class SavedModel:
     """A model with everything that is needed to use it on new trees.
 
     ``settings`` are resolved: none is left to be chosen from data; ``reasons`` say why they were chosen. ``classes`` are the
-    names of the outputs, empty for numbers.
+    names of the outputs, empty for numbers. ``units`` are those of the numbers that it predicts.
     """
 
     model: TreeModel
@@ -37,6 +38,7 @@ class SavedModel:
     labels: Labels
     classes: tuple[str, ...]
     outputs: int
+    units: Units = field(default_factory=Units)
     reasons: tuple[str, ...] = ()
 
     @property
@@ -58,6 +60,8 @@ class SavedModel:
             "outputs": self.outputs,
             "reasons": self.reasons,
         }
+        if self.units.scale:
+            vocabulary["units"] = self.units._asdict()
         write_text(folder / VOCABULARY, json.dumps(vocabulary, indent=1) + "\n")
         write_tensors(folder / WEIGHTS, self.model.state_dict())
 
@@ -90,8 +94,9 @@ def load_model(folder: str | os.PathLike[str]) -> SavedModel:
             )
     model.load_state_dict(weights)
     model.eval()
+    units = Units(**{name: tuple(map(float, numbers)) for name, numbers in vocabulary.get("units", {}).items()})
     classes, reasons = tuple(vocabulary["classes"]), tuple(vocabulary["reasons"])
-    return SavedModel(model, settings, labels, classes, vocabulary["outputs"], reasons)
+    return SavedModel(model, settings, labels, classes, vocabulary["outputs"], units, reasons)
 
 
 def _vocabulary(path: Path) -> dict[str, Any]:
@@ -116,7 +121,22 @@ def _vocabulary(path: Path) -> dict[str, Any]:
         raise ModelFileError(
             f"{path}: expected a number of outputs, as many as classes, got {shortened(count)}; the model is damaged."
         )
+    if "units" in facts and not _are_units(facts["units"], count):
+        raise ModelFileError(
+            f"{path}: expected 'units' to have an offset and a scale above zero for each of {count} outputs, "
+            f"got {shortened(facts['units'])}; the model is damaged."
+        )
     return facts
+
+
+def _are_units(value: Any, count: int) -> bool:
+    """Say whether a value from a file has the entries of `Units`, finite numbers for so many outputs."""
+    if not isinstance(value, dict) or value.keys() != {"offset", "scale"}:
+        return False
+    if any(not isinstance(numbers, list) or len(numbers) != count for numbers in value.values()):
+        return False
+    numbers = [*value["offset"], *value["scale"]]
+    return all(type(each) in (int, float) and math.isfinite(each) for each in numbers) and min(value["scale"]) > 0
 
 
 def write_text(path: Path, text: str) -> None:

@@ -53,6 +53,7 @@ Count = Annotated[int, BeforeValidator(_number), Field(gt=0)]
 Seed = Annotated[int, BeforeValidator(_number), Field(ge=0, lt=2**63)]
 Positive = Annotated[float, BeforeValidator(_number), Field(gt=0)]
 NotNegative = Annotated[float, BeforeValidator(_number), Field(ge=0)]
+Levels = Annotated[int, BeforeValidator(_number), Field(ge=2)]
 Share = Annotated[float, BeforeValidator(_number), Field(ge=0, lt=1)]
 Group = TypeVar("Group", bound="Settings")
 
@@ -89,7 +90,8 @@ class Settings(BaseModel):
 class ModelSettings(Settings):
     """Settings of a model; those that are None are chosen from the data.
 
-    ``cell`` is a name of `CELLS`, ``aggregator`` one of `AGGREGATORS`; a user's own count as well.
+    ``cell`` is a name of `CELLS`, ``aggregator`` one of `AGGREGATORS`; a user's own count as well. ``comparison`` says how a
+    classifier of pairs compares two trees, ``levels`` is the K of a `PairRegressor`.
     """
 
     cell: Annotated[str, _part("cell", "lstm")] = "lstm"
@@ -109,6 +111,8 @@ class ModelSettings(Settings):
     hidden: tuple[Count, ...] = (20, 20)
     comparison_size: Count = 75
     dropout: Share = 0.0
+    comparison: Literal["tensor", "distance"] = "tensor"
+    levels: Levels = 5
 
 
 class TrainingSettings(Settings):

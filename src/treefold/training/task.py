@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from treefold.data.dataset import Dataset
-from treefold.errors import ConfigurationError
-from treefold.nn.heads import Classifier, Head, NodeHead, PairClassifier, Regressor
+from treefold.errors import ConfigurationError, TrainingError
+from treefold.nn.heads import Classifier, Head, NodeHead, PairClassifier, PairRegressor, Regressor
 from treefold.training.plugins import registered
 from treefold.training.settings import ModelSettings
 from treefold.trees.batch import Ints
@@ -30,6 +30,28 @@ class Report(NamedTuple):
     scores: dict[str, float]
     values: Floats
     confusion: tuple[tuple[int, ...], ...] = ()
+
+
+class Units(NamedTuple):
+    """The units of the numbers that a model predicts: a number of the data is offset + scale · (number of the model).
+
+    Both have an entry for each of the K outputs. Without entries, as for classes, nothing changes.
+
+    >>> units = Units(offset=(100.0,), scale=(10.0,))
+    >>> units.standardise(np.array([[120.0], [95.0]])).tolist(), units.restore(np.array([2.0, -0.5])).tolist()
+    ([[2.0], [-0.5]], [120.0, 95.0])
+    """
+
+    offset: tuple[float, ...] = ()
+    scale: tuple[float, ...] = ()
+
+    def standardise(self, targets: Array) -> Array:
+        """Turn targets of the data (n, K) into those that the model learns."""
+        return (targets - np.array(self.offset)) / np.array(self.scale) if self.scale else targets
+
+    def restore(self, numbers: Array) -> Array:
+        """Turn numbers of the model, (n, K) or of its only output (n,), into those of the data."""
+        return numbers * np.array(self.scale) + np.array(self.offset) if self.scale else numbers
 
 
 class Task(abc.ABC):
@@ -101,6 +123,10 @@ class Task(abc.ABC):
     def outputs(self, data: Dataset) -> int:
         """Return how many outputs a model of a data set has."""
         return len(data.classes)
+
+    def units(self, targets: Array, settings: ModelSettings) -> Units:
+        """Return the units of a model's numbers, from the known targets (n, K) of the training; none for classes."""
+        return Units()
 
     def require(self, data: Dataset) -> None:
         """Raise unless a data set has examples for this task."""
@@ -177,19 +203,10 @@ class TreeTask(ClassTask):
         return Classifier(in_size=in_size, classes=outputs, hidden=settings.hidden, dropout=settings.dropout)
 
 
-class PairTask(ClassTask):
-    """A class for each pair of trees; pair p has the trees 2p (left) and 2p + 1 (right) of a forest.
+class _Pairs(Task):
+    """A task about pairs of trees; pair p has the trees 2p (left) and 2p + 1 (right) of a forest."""
 
-    >>> PairTask().trees_of(np.array([0, 3])).tolist()
-    [0, 6, 1, 7]
-    """
-
-    name, trees, judged = "pair", 2, "pair"
-
-    def head(self, settings: ModelSettings, in_size: int, outputs: int) -> Head:
-        """Make a `PairClassifier`."""
-        size = settings.comparison_size
-        return PairClassifier(in_size=in_size, classes=outputs, hidden_size=size, dropout=settings.dropout)
+    trees, judged = 2, "pair"
 
     def trees_of(self, numbers: Ints) -> Ints:
         """Return all left trees, then all right ones."""
@@ -203,6 +220,26 @@ class PairTask(ClassTask):
         """Compare each subtree with the whole other tree: (N, C) -> (2N, C), the left states of all pairs, then the right."""
         left, right = torch.split(states, sizes)
         return torch.cat([left, left[-1:].expand_as(right), right[-1:].expand_as(left), right])
+
+
+class PairTask(_Pairs, ClassTask):
+    """A class for each pair of trees.
+
+    >>> PairTask().trees_of(np.array([0, 3])).tolist()
+    [0, 6, 1, 7]
+    """
+
+    name = "pair"
+
+    def head(self, settings: ModelSettings, in_size: int, outputs: int) -> Head:
+        """Make a `PairClassifier`."""
+        return PairClassifier(
+            in_size=in_size,
+            classes=outputs,
+            hidden_size=settings.comparison_size,
+            dropout=settings.dropout,
+            comparison=settings.comparison,
+        )
 
 
 class NodeTask(ClassTask):
@@ -237,7 +274,7 @@ class RegressionTask(Task):
 
     def targets(self, data: Dataset) -> Array:
         """Return the numbers (n, 1); NaN if there is none."""
-        return np.array([*map(_number, data.classes), np.nan])[data.targets][:, None]
+        return np.array([*(_number(name, self.name) for name in data.classes), np.nan])[data.targets][:, None]
 
     def class_names(self, data: Dataset) -> tuple[str, ...]:
         """Return none."""
@@ -246,6 +283,12 @@ class RegressionTask(Task):
     def outputs(self, data: Dataset) -> int:
         """Return one."""
         return 1
+
+    def units(self, targets: Array, settings: ModelSettings) -> Units:
+        """Return means and standard deviations; the deviation of equal numbers counts as one."""
+        deviation = targets.std(0)
+        differ = (np.ptp(targets, 0) > 0) & (deviation > 0)
+        return Units(tuple(targets.mean(0).tolist()), tuple(np.where(differ, deviation, 1.0).tolist()))
 
     def is_known(self, targets: Array) -> npt.NDArray[np.bool_]:
         """Say which rows are finite."""
@@ -261,7 +304,7 @@ class RegressionTask(Task):
 
     def score(self, outputs: Tensor, targets: Tensor) -> float:
         """Return the share of variance explained."""
-        return r_squared(targets.double().numpy(), outputs.double().numpy())
+        return r_squared(targets.double().numpy(), self.probabilities(outputs.double()).numpy())
 
     def probabilities(self, outputs: Tensor) -> Tensor:
         """Return the numbers."""
@@ -269,17 +312,55 @@ class RegressionTask(Task):
 
     def predictions(self, outputs: Tensor) -> Array:
         """Return the numbers (r,)."""
-        return outputs[:, 0].numpy()
+        return self.probabilities(outputs)[:, 0].numpy()
 
     def report(self, truth: Array, predictions: Array, classes: int) -> Report:
-        """Return R², mean absolute and root mean squared error, and the absolute errors."""
+        """Return R², mean absolute, root mean squared and mean squared error, Pearson's correlation; the absolute errors."""
         error = predictions - truth
         scores = {
             "r2": r_squared(truth, predictions),
             "mae": float(np.abs(error).mean()),
             "rmse": float(np.sqrt(np.square(error).mean())),
+            "pearson": pearson(truth, predictions),
+            "mse": float(np.square(error).mean()),
         }
         return Report(scores, np.abs(error))
+
+
+class PairRegressionTask(_Pairs, RegressionTask):
+    """A number for each pair of trees, as a distribution over K levels, equally spaced from the least to the greatest number.
+
+    The model's numbers are 0 … K-1, the outputs its scores of these levels. The prediction is the mean of the distribution.
+    """
+
+    name = "pair-regression"
+
+    def head(self, settings: ModelSettings, in_size: int, outputs: int) -> Head:
+        """Make a `PairRegressor`."""
+        size = settings.comparison_size
+        return PairRegressor(in_size=in_size, levels=settings.levels, hidden_size=size, dropout=settings.dropout)
+
+    def units(self, targets: Array, settings: ModelSettings) -> Units:
+        """Return the least number, and the distance between two levels."""
+        least, greatest = float(targets.min()), float(targets.max())
+        step = (greatest - least) / (settings.levels - 1)
+        if not step > 0:
+            got = f"{least:g} for all pairs" if len(targets) > 1 else "one sample"
+            raise TrainingError(
+                f"task {self.name!r} expects at least two different numbers, got {got}; there is nothing to learn; "
+                f"check how they were made or split."
+            )
+        return Units((least,), (step,))
+
+    def losses(self, outputs: Tensor, targets: Tensor, class_weights: Tensor | None = None) -> Tensor:
+        """Return the Kullback–Leibler divergence of the predicted distribution from that of the target."""
+        wanted = level_weights(targets[:, 0].to(outputs), outputs.shape[1])
+        return nn.functional.kl_div(nn.functional.log_softmax(outputs, dim=1), wanted, reduction="none").sum(1)
+
+    def probabilities(self, outputs: Tensor) -> Tensor:
+        """Return the means of the distributions (r, 1)."""
+        levels = torch.arange(outputs.shape[1], dtype=outputs.dtype, device=outputs.device)
+        return (nn.functional.softmax(outputs, dim=1) @ levels).unsqueeze(1)
 
 
 TASKS: dict[str, Task] = {
@@ -287,6 +368,7 @@ TASKS: dict[str, Task] = {
     "pair": PairTask(),
     "node": NodeTask(),
     "regression": RegressionTask(),
+    "pair-regression": PairRegressionTask(),
 }
 
 
@@ -342,10 +424,34 @@ def r_squared(truth: Floats, predictions: Floats) -> float:
     return 1 - error / variance if variance else float(error == 0)
 
 
-def _number(name: str) -> float:
+def pearson(truth: Floats, predictions: Floats) -> float:
+    r"""Return Pearson's correlation of numbers (r,) and their predictions; zero if either are all equal.
+
+    >>> pearson(np.array([1.0, 2.0, 3.0]), np.array([10.0, 20.0, 30.0])), pearson(np.array([1.0, 2.0]), np.array([0.1, 0.1]))
+    (1.0, 0.0)
+    """
+    if np.ptp(truth) == 0 or np.ptp(predictions) == 0:
+        return 0.0
+    sides = [
+        (side - side.mean()) / np.ptp(side) for side in (truth, predictions)
+    ]  # squares of tiny numbers would vanish
+    return float(np.clip(sides[0] @ sides[1] / np.sqrt((sides[0] @ sides[0]) * (sides[1] @ sides[1])), -1, 1))
+
+
+def level_weights(numbers: Tensor, levels: int) -> Tensor:
+    """Share each number (r,) between the two levels of 0 … K-1 next to it, linearly: (r, K). Beyond them, the last counts.
+
+    >>> level_weights(torch.tensor([0.0, 1.25, 9.0]), 3).tolist()
+    [[1.0, 0.0, 0.0], [0.0, 0.75, 0.25], [0.0, 0.0, 1.0]]
+    """
+    places = torch.arange(levels, dtype=numbers.dtype, device=numbers.device)
+    return (1 - (numbers.clamp(0, levels - 1).unsqueeze(1) - places).abs()).clamp(min=0)
+
+
+def _number(name: str, task: str) -> float:
     try:
         return float(name)
     except ValueError:
         raise ConfigurationError(
-            f"task 'regression' expects labels that are numbers, got {name!r}; choose another task."
+            f"task {task!r} expects labels that are numbers, got {name!r}; choose another task."
         ) from None

@@ -79,7 +79,8 @@ class Study:
     @property
     def score(self) -> str:
         """The name of the score."""
-        return "R²" if self.summaries[0].first.settings.task == "regression" else "accuracy"
+        task = self.summaries[0].first.settings.task
+        return "R²" if task in ("regression", "pair-regression") else "accuracy"  # the tasks themselves need torch
 
     @property
     def kinds(self) -> list[str]:
