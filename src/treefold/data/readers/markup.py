@@ -16,7 +16,7 @@ from treefold.data.readers.stream import (
     text_of,
     tree_from,
 )
-from treefold.errors import ReadError
+from treefold.errors import ReadError, TreeError
 from treefold.trees.tree import Label, Tree
 
 
@@ -65,10 +65,15 @@ def records_html(
 def element_tree(root: Any, *, attributes: bool = False, text: bool = False) -> Tree:
     """Turn an element into a tree labelled by tags; attributes become ``(@name value)``, text becomes stripped leaves.
 
+    Elements are those of ElementTree or lxml, or a whole ``ElementTree``. Comments and instructions are left out.
+
     >>> from xml.etree.ElementTree import fromstring
     >>> print(element_tree(fromstring("<p id='1'>one <b>two</b> three</p>"), attributes=True, text=True))
     (p (@id 1) one (b two) three)
     """
+    root = root.getroot() if hasattr(root, "getroot") else root
+    if not hasattr(root, "attrib") or not isinstance(root.tag, str):
+        raise TreeError(f"expected an element with a tag, got {type(root).__name__}; give the root of the document.")
     labels: list[Label] = []
     widths: list[int] = []
     stack: list[Any] = [root]  # elements, (name, value) of attributes, and text
@@ -86,8 +91,10 @@ def element_tree(root: Any, *, attributes: bool = False, text: bool = False) -> 
                 stack += [("@" + name, value) for name, value in item.attrib.items()]
             if text and item.text and not item.text.isspace():
                 stack.append(item.text.strip())
-            for child in item:
-                stack.append(child)
+            # The elements of lxml.objectify iterate over their siblings.
+            for child in item.iterchildren() if hasattr(item, "iterchildren") else item:
+                if isinstance(child.tag, str):
+                    stack.append(child)
                 if text and child.tail and not child.tail.isspace():
                     stack.append(child.tail.strip())
             labels.append(item.tag)
