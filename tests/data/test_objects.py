@@ -57,11 +57,12 @@ def test_elements_hold_a_chain_of_a_hundred_thousand_nodes() -> None:
 
 
 def test_elements_have_attributes_and_text_where_asked() -> None:
-    text = "<p id='1'>one <!-- no --> two <b>three</b></p>"
-    expected = Tree("p", [Tree("@id", [Tree("1")]), Tree("one"), Tree("two"), Tree("b", [Tree("three")])])
-    assert from_element(etree.fromstring(text), attributes=True, text=True) == expected
+    element = etree.fromstring("<p id='x'>one<!-- comment --><b>two</b></p>")
+    assert from_element(element, attributes=True, text=True) == Tree.parse("(p (@id x) one (b two))")
     with pytest.raises(TreeError, match="expected an element with a tag, got _Comment; give the root of the document"):
         from_element(etree.Comment("x"))
+    with pytest.raises(TreeError, match=r"expected a node of ast, got str; parse source text with ast.parse\(text\)"):
+        from_ast("x = 1")  # type: ignore[arg-type]
     with pytest.raises(TreeError, match=r"to_element expects labels that are text, got the vector \(1.0,\)"):
         to_element(Tree([1.0]))
 

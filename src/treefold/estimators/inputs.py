@@ -56,7 +56,7 @@ def forest_of_pairs(X: Any, owner: str) -> Forest:
 def _trees(entries: list[Any], what: str, each: int) -> Iterator[Tree | str]:
     """Yield trees, and s-expressions as they are; of the entries, ``each`` are one example."""
     for number, entry in enumerate(entries):
-        if isinstance(entry, Tree) or (isinstance(entry, str) and not entry.endswith(";")):
+        if isinstance(entry, Tree) or (isinstance(entry, str) and not entry.rstrip().endswith(";")):
             yield entry  # which `Forest` parses
             continue
         try:

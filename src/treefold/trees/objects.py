@@ -46,8 +46,9 @@ def from_nested(nested: object, *, label: str | None, children: str, edge: str |
         return _label(item[0]), item[1:]
 
     if isinstance(nested, Mapping) and children not in nested:
-        lists = [key for key, value in nested.items() if isinstance(value, (list, Mapping)) and key != label]
-        if lists and lists[0] not in LABEL_KEYS:
+        used = _label_key(nested, label)
+        lists = [key for key, value in nested.items() if isinstance(value, (list, Mapping)) and key != used]
+        if lists:
             raise TreeError(
                 f"expected the children of a dict under {children!r}, got the keys {_listed(nested)}; "
                 f"name the key, Tree.from_nested(…, children={lists[0]!r}), or give the root {children}=[]."
@@ -58,13 +59,7 @@ def from_nested(nested: object, *, label: str | None, children: str, edge: str |
 def _expand_dict(
     node: Mapping[Any, Any], label: str | None, children: str, edge: str | None
 ) -> tuple[Label, Sequence[object]]:
-    key = label if label is not None else next((key for key in LABEL_KEYS if key in node), None)
-    if key is None or key not in node:
-        expected = repr(key) if key is not None else "one of " + ", ".join(map(repr, LABEL_KEYS))
-        raise TreeError(
-            f"expected the label of a dict under {expected}, got the keys {_listed(node)}; "
-            f"name the key, Tree.from_nested(…, label='…')."
-        )
+    key = _label_key(node, label)
     below = node.get(children)
     if below is not None and not isinstance(below, (list, tuple)):
         raise TreeError(
@@ -72,6 +67,17 @@ def _expand_dict(
             f"write [child, …]."
         )
     return with_edge(node.get(edge) if edge is not None else None, _label(node[key])), below or ()
+
+
+def _label_key(node: Mapping[Any, Any], label: str | None) -> str:
+    choices = LABEL_KEYS if label is None else (label,)
+    for key in choices:
+        if key in node:
+            return key
+    raise TreeError(
+        f"expected the label of a dict under {' or '.join(map(repr, choices))}, got the keys {_listed(node)}; "
+        f"name the key, Tree.from_nested(…, label='…')."
+    )
 
 
 def _tagged_word(child: object) -> object:
@@ -162,7 +168,11 @@ def from_parents(
     for node, parent in enumerate(above):
         if parent is None:
             parent = -1
-        if isinstance(parent, bool) or not isinstance(parent, Integral) or not min(start - 1, -1) <= parent <= last:
+        if (
+            isinstance(parent, bool)
+            or not isinstance(parent, Integral)
+            or not min(start - 1, -1) <= int(parent) <= last
+        ):
             raise TreeError(
                 f"{owner}: node {start + node}: expected the number of its parent, {start} to {last}, or {start - 1} at the "
                 f"root, got {shortened(parent)}; give whole numbers{'' if start else ', or start=1 if nodes count from 1'}."

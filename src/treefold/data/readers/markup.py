@@ -65,18 +65,13 @@ def records_html(
 def element_tree(root: Any, *, attributes: bool = False, text: bool = False) -> Tree:
     """Turn an element into a tree labelled by tags; attributes become ``(@name value)``, text becomes stripped leaves.
 
-    Elements are those of ElementTree or lxml, or a whole ``ElementTree``. Comments and instructions are left out.
-
     >>> from xml.etree.ElementTree import fromstring
     >>> print(element_tree(fromstring("<p id='1'>one <b>two</b> three</p>"), attributes=True, text=True))
     (p (@id 1) one (b two) three)
     """
-    root = root.getroot() if hasattr(root, "getroot") else root
-    if not hasattr(root, "attrib") or not isinstance(root.tag, str):
-        raise TreeError(f"expected an element with a tag, got {type(root).__name__}; give the root of the document.")
     labels: list[Label] = []
     widths: list[int] = []
-    stack: list[Any] = [root]  # elements, (name, value) of attributes, and text
+    stack: list[Any] = [_root_element(root)]  # elements, (name, value) of attributes, and text
     while stack:
         item = stack.pop()
         if isinstance(item, str):
@@ -93,7 +88,7 @@ def element_tree(root: Any, *, attributes: bool = False, text: bool = False) -> 
                 stack.append(item.text.strip())
             # The elements of lxml.objectify iterate over their siblings.
             for child in item.iterchildren() if hasattr(item, "iterchildren") else item:
-                if isinstance(child.tag, str):
+                if isinstance(child.tag, str):  # not a comment or an instruction
                     stack.append(child)
                 if text and child.tail and not child.tail.isspace():
                     stack.append(child.tail.strip())
@@ -116,6 +111,14 @@ def _root(etree: Any, parser: Any, source: Source, data: bytes, kind: str) -> An
             raise _broken(source, kind, entry)
     if root is None:
         raise ReadError(f"expected {kind}, got no element; check the file", source=source)
+    return root
+
+
+def _root_element(root: Any) -> Any:
+    """Return an element of ElementTree or lxml, or the root of a whole document."""
+    root = root.getroot() if hasattr(root, "getroot") else root
+    if not hasattr(root, "attrib") or not isinstance(root.tag, str):
+        raise TreeError(f"expected an element with a tag, got {type(root).__name__}; give the root of the document.")
     return root
 
 
