@@ -1,6 +1,6 @@
 """Inputs of estimators: from sequences of trees, other objects or pairs to a forest; and labels that were not in training."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, final
 
 import numpy as np
@@ -17,7 +17,7 @@ from treefold.trees.tree import Tree
 from treefold.trees.vocabulary import Vocabulary
 
 # Axes:  N nodes · L child slots · S memory size · M label size
-_REMEDY = "give a list of Tree or of s-expressions, of other objects that treefold.as_tree takes, or a Forest"
+_REMEDY = "give a list of Tree or of s-expressions, or a Forest"
 
 
 def forest_of(X: Any, owner: str) -> Forest:
@@ -53,7 +53,7 @@ def forest_of_pairs(X: Any, owner: str) -> Forest:
     return _not_empty(Forest(_trees(sides, "pair", 2)), owner)
 
 
-def _trees(entries: list[Any], what: str, each: int) -> Iterator[Tree | str]:
+def _trees(entries: list[Any], what: str, each: int) -> Iterable[Tree | str]:
     """Yield trees, and s-expressions as they are; of the entries, ``each`` are one example."""
     for number, entry in enumerate(entries):
         if isinstance(entry, Tree) or (isinstance(entry, str) and not entry.rstrip().endswith(";")):
