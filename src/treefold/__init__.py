@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from treefold import _moved
 
 if TYPE_CHECKING:
+    from treefold.data.objects import as_tree, from_ast, from_element, to_element
     from treefold.errors import TreefoldError
     from treefold.estimators import (
         NodeClassifier,
@@ -34,6 +35,10 @@ _moved.install()
 
 # Names are imported when they are first used: torch and scikit-learn take seconds, and reading trees needs neither.
 _HOMES = {
+    "as_tree": "treefold.data.objects",
+    "from_ast": "treefold.data.objects",
+    "from_element": "treefold.data.objects",
+    "to_element": "treefold.data.objects",
     "AGGREGATORS": "treefold.nn.aggregators",
     "Canonical": "treefold.nn.aggregators",
     "Full": "treefold.nn.aggregators",
@@ -103,8 +108,12 @@ __all__ = [
     "TreefoldError",
     "Tucker",
     "Vocabulary",
+    "as_tree",
     "compress",
+    "from_ast",
+    "from_element",
     "load",
+    "to_element",
 ]
 
 

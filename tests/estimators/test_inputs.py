@@ -54,7 +54,7 @@ def test_pairs_are_tuples_lists_arrays_or_two_forests() -> None:
         (np.zeros((3, 4)), r"got an array of float64 with shape \(3, 4\); give a list of Tree or of s-expressions"),
         (7, "TreeClassifier expects a sequence of trees, got int"),
         ([], "TreeClassifier expects at least one tree, got none"),
-        ([TREES[0], 7], "tree 1: expected a Tree or an s-expression, got int 7"),
+        ([TREES[0], 7], "tree 1: expected a Tree, an s-expression, a nested list .* got int 7"),
         (["(f a", "b"], "tree 0: line 1, column 5: expected '\\)'"),
     ],
 )

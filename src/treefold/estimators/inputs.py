@@ -1,4 +1,4 @@
-"""Inputs of estimators: from sequences of trees, texts or pairs to a forest; and labels that were not in training."""
+"""Inputs of estimators: from sequences of trees, other objects or pairs to a forest; and labels that were not in training."""
 
 from collections.abc import Iterable
 from typing import Any, final
@@ -6,6 +6,7 @@ from typing import Any, final
 import numpy as np
 from torch import Tensor
 
+from treefold.data.objects import as_tree, kind_of
 from treefold.errors import TreeError, VocabularyError, nearest
 from treefold.nn.cells import Cell, PerLabel
 from treefold.nn.encoder import TreeEncoder
@@ -20,18 +21,22 @@ _REMEDY = "give a list of Tree or of s-expressions, or a Forest"
 
 
 def forest_of(X: Any, owner: str) -> Forest:
-    """Make a forest of trees, s-expressions, an array of them, or a forest.
+    """Make a forest of a sequence of trees, of anything that `as_tree` takes, of a column, or of a forest.
 
     >>> forest_of(np.array(["(f a)", "b"]), "TreeClassifier")
     <Forest of 2 trees, 3 nodes, 3 text labels>
+    >>> list(forest_of([["f", "a"], {"label": "b"}, "(f a)"], "TreeClassifier"))
+    [Tree.parse('(f a)'), Tree.parse('b'), Tree.parse('(f a)')]
     """
-    return _not_empty(X if isinstance(X, Forest) else Forest(_entries(X, owner, "trees", 1)), owner)
+    if isinstance(X, Forest):
+        return _not_empty(X, owner)
+    return _not_empty(Forest(_trees(_entries(X, owner, "trees", 1), "tree", 1)), owner)
 
 
 def forest_of_pairs(X: Any, owner: str) -> Forest:
-    """Make a forest of pairs of trees, or of two forests: the trees of pair p are 2p and 2p + 1.
+    """Make a forest of pairs of trees, of a frame with two columns, or of two forests: the trees of pair p are 2p and 2p + 1.
 
-    >>> list(forest_of_pairs([("(f a)", "b"), ("c", "d")], "TreePairClassifier"))[1]
+    >>> list(forest_of_pairs([("(f a)", "b"), ("c", ["d"])], "TreePairClassifier"))[1]
     Tree.parse('b')
     """
     if isinstance(X, tuple) and len(X) == 2 and all(isinstance(side, Forest) for side in X):
@@ -39,18 +44,43 @@ def forest_of_pairs(X: Any, owner: str) -> Forest:
         if count != other:
             raise TreeError(f"{owner} expects two forests of the same length, got {count} and {other} trees.")
         return _not_empty(Forest.concatenate(X)[np.arange(2 * count).reshape(2, -1).T.reshape(-1)], owner)
-    trees = []
+    sides: list[Any] = []
     for number, pair in enumerate(_entries(X, owner, "pairs of trees", 2)):
-        if isinstance(pair, (Tree, str)) or not isinstance(pair, Iterable) or len(sides := list(pair)) != 2:
+        is_tree = isinstance(pair, (Tree, str, dict)) or kind_of(pair) is not None
+        if is_tree or not isinstance(pair, Iterable) or len(both := list(pair)) != 2:
             raise TreeError(f"pair {number}: expected two trees, got {pair!r}; write each pair as (left, right).")
-        trees += sides
-    return _not_empty(Forest(trees), owner)
+        sides += both
+    return _not_empty(Forest(_trees(sides, "pair", 2)), owner)
+
+
+def _trees(entries: list[Any], what: str, each: int) -> Iterable[Tree | str]:
+    """Yield trees, and s-expressions as they are; of the entries, ``each`` are one example."""
+    for number, entry in enumerate(entries):
+        if isinstance(entry, Tree) or (isinstance(entry, str) and not entry.rstrip().endswith(";")):
+            yield entry  # which `Forest` parses
+            continue
+        try:
+            yield as_tree(entry)
+        except TreeError as problem:
+            problem.args = (f"{what} {number // each}: {problem}",)
+            raise
 
 
 def _entries(X: Any, owner: str, what: str, most_axes: int) -> list[Any]:
-    if isinstance(X, (Tree, str)):
-        kind = "tree" if isinstance(X, Tree) else "text"
-        raise TreeError(f"{owner} expects a sequence of {what}, got a single {kind}; write [{kind}].")
+    if hasattr(X, "iloc") and hasattr(X, "columns"):  # a frame of pandas
+        if X.shape[1] != most_axes:
+            raise TreeError(
+                f"{owner} expects a sequence of {what}, got a frame with {X.shape[1]} columns; "
+                f"choose {'one' if most_axes == 1 else 'two'} of them, frame[[…]]."
+            )
+        columns = [list(X.iloc[:, place]) for place in range(most_axes)]
+        return columns[0] if most_axes == 1 else list(zip(*columns, strict=True))
+    if hasattr(X, "to_data_list"):  # a batch of PyG
+        return list(X.to_data_list())
+    kind = "tree" if isinstance(X, Tree) else "text" if isinstance(X, str) else kind_of(X)
+    if kind is not None:
+        name = kind if kind in ("tree", "text") else "it"
+        raise TreeError(f"{owner} expects a sequence of {what}, got a single {kind}; write [{name}].")
     if hasattr(X, "toarray"):
         raise TreeError(f"{owner} expects a sequence of {what}, got a sparse matrix; {_REMEDY}.")
     if isinstance(X, np.ndarray) and (X.dtype.kind not in "OU" or not 1 <= X.ndim <= most_axes):

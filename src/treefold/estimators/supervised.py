@@ -40,8 +40,9 @@ from treefold.trees.forest import Forest
 class TreeClassifier(ClassifierMixin, TreeEstimator):  # type: ignore[misc]
     """Learns the class of a tree, from its root's state.
 
-    ``X`` is a sequence of `Tree` or of s-expressions, or a `Forest`; ``y`` has a class for each tree, text or numbers. After
-    ``fit``, ``classes_`` are the sorted classes. The arguments are those of `TreeEstimator`.
+    ``X`` is a sequence of `Tree`, of s-expressions or of other objects that `treefold.as_tree` takes, or a `Forest`; ``y`` has a
+    class for each tree, text or numbers. After ``fit``, ``classes_`` are the sorted classes. The arguments are those of
+    `TreeEstimator`.
 
     >>> trees, y = ["(f a b)", "(f b a)", "(f a a)", "(f b b)"], ["ends b", "ends a", "ends a", "ends b"]
     >>> TreeClassifier(state_size=8, epochs=60, random_state=0).fit(trees, y).predict(["(f a b)", "(f b a)"]).tolist()

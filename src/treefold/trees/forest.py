@@ -224,6 +224,19 @@ class Forest:
         """
         return self._rows(self._indices(indices))[0]
 
+    def to_pyg(self, *, batch: bool = False) -> Any:
+        """Make graphs of PyTorch Geometric, for message passing of your own: a list of ``Data``, or one ``Batch``.
+
+        Nodes are in post-order, the root is the last. Each graph has ``x`` (N,), codes in ``vocabulary``, or (N, M) if labels are
+        vectors; ``edge_index`` (2, N-1) from children to parents; ``depth`` (N,) and ``slot`` (N,).
+
+        >>> Forest(["(f a b)", "c"]).to_pyg()  # doctest: +SKIP
+        [Data(x=[3], edge_index=[2, 2], depth=[3], slot=[3]), Data(x=[1], edge_index=[2, 0], depth=[1], slot=[1])]
+        """
+        from treefold.trees.objects import forest_to_pyg  # which also imports trees
+
+        return forest_to_pyg(self, batch=batch)
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the forest to one file, atomically; `open` maps it."""
         self.verify()
@@ -363,7 +376,7 @@ def _flatten(
         if not isinstance(tree, Tree):
             raise TreeError(
                 f"tree {number}: expected a Tree or an s-expression, got {type(tree).__name__} {shortened(tree)}; "
-                f"build it with Tree(label, children)."
+                f"build it with Tree(label, children), or convert it with treefold.as_tree."
             )
         labels: list[int] = []
         parents: list[int] = []

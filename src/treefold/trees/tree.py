@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from reprlib import repr as shortened  # labels may be anything, of any size
-from typing import Final, Self, SupportsFloat, final
+from typing import Any, Final, Self, SupportsFloat, final
 
 from treefold.errors import ParseError, TreeError
 
@@ -211,6 +211,173 @@ class Tree:
                 open_nodes[-1][1].append(node)
             else:
                 root = node  # never None: an absent child outside brackets was refused above
+
+    # Conversions; `objects` has their code, and imports this module.
+
+    @staticmethod
+    def from_nested(
+        nested: object, *, label: str | None = None, children: str = "children", edge: str | None = None
+    ) -> "Tree":
+        """Read nested lists, tuples or dicts; a whole number as a label becomes text, ``None`` is an absent child.
+
+        In a list the label comes first, then the children; in a dict they are under the keys ``label`` (if None: "label",
+        "name", "tag", "type" or "value") and ``children``, and the label of the edge to the parent is under ``edge``.
+
+        >>> print(Tree.from_nested(["f", "a", ["g", 1, None]]))
+        (f a (g 1 _))
+        >>> print(Tree.from_nested({"word": "eats", "below": [{"word": "dog", "rel": "nsubj"}]},
+        ...                        label="word", children="below", edge="rel"))
+        (eats nsubj:dog)
+        """
+        from treefold.trees import objects
+
+        return objects.from_nested(nested, label=label, children=children, edge=edge)
+
+    def to_nested(
+        self, *, form: str = "list", label: str = "label", children: str = "children", edge: str | None = None
+    ) -> Any:
+        """Write the tree as a nested "list", "tuple" or "dict"; in lists and tuples, leaves with text are the text itself.
+
+        >>> Tree.parse("(f a (g b))").to_nested()
+        ['f', 'a', ['g', 'b']]
+        >>> Tree.parse("(f a)").to_nested(form="dict", label="name")
+        {'name': 'f', 'children': [{'name': 'a'}]}
+        """
+        from treefold.trees import objects
+
+        return objects.to_nested(self, form=form, label=label, children=children, edge=edge)
+
+    @staticmethod
+    def from_parents(
+        labels: Iterable[object], parents: Iterable[object], *, edges: Iterable[object] | None = None, start: int = 0
+    ) -> "Tree":
+        """Read the number of each node's parent; children are in the order of their numbers.
+
+        ``start`` is the number of the first node. The root's parent is ``start - 1``, -1, ``None`` or its own number. ``edges``
+        are the labels of the edges to the parents; the root's is ignored.
+
+        >>> print(Tree.from_parents(["the", "dog", "eats"], [1, 2, -1]))
+        (eats (dog the))
+        >>> print(Tree.from_parents(["the", "dog", "eats"], [2, 3, 0], edges=["det", "nsubj", "root"], start=1))
+        (eats (nsubj:dog det:the))
+        """
+        from treefold.trees import objects
+
+        return objects.from_parents(labels, parents, edges=edges, start=start)
+
+    def to_parents(self, *, start: int = 0) -> tuple[list[Label], list[int]]:
+        """Return the labels of the nodes in pre-order, and the numbers of their parents; absent children are left out.
+
+        >>> Tree.parse("(eats (dog the) fish)").to_parents()
+        (['eats', 'dog', 'the', 'fish'], [-1, 0, 1, 0])
+        """
+        from treefold.trees import objects
+
+        return objects.to_parents(self, start=start)
+
+    @staticmethod
+    def from_newick(text: str, *, edges: bool = False) -> "Tree":
+        """Read Newick notation; nodes without a name have an empty label, ``edges=True`` keeps branch lengths as edge labels.
+
+        >>> print(Tree.from_newick("(chimp:6,human:6)ape;"))
+        (ape chimp human)
+        >>> print(Tree.from_newick("(chimp:6,human:6)ape;", edges=True))
+        (ape 6:chimp 6:human)
+        """
+        from treefold.trees import objects
+
+        return objects.from_newick(text, edges=edges)
+
+    def to_newick(self, *, edges: bool = False) -> str:
+        """Write Newick notation; ``edges=True`` writes edge labels as branch lengths. Absent children are left out.
+
+        >>> Tree.parse('(ape 6:chimp "6:modern human")').to_newick(edges=True)
+        "(chimp:6,'modern human':6)ape;"
+        """
+        from treefold.trees import objects
+
+        return objects.to_newick(self, edges=edges)
+
+    @staticmethod
+    def from_nltk(tree: object) -> "Tree":
+        """Read a tree of NLTK; a leaf ``(word, tag)`` becomes the node ``(tag word)``.
+
+        >>> import nltk
+        >>> print(Tree.from_nltk(nltk.Tree("S", [nltk.Tree("NP", [("dogs", "NNS")]), "bark"])))
+        (S (NP (NNS dogs)) bark)
+        """
+        from treefold.trees import objects
+
+        return objects.from_nltk(tree)
+
+    def to_nltk(self) -> Any:
+        """Make a tree of NLTK, whose leaves are text; absent children are left out.
+
+        >>> Tree.parse("(S (NP dogs) bark)").to_nltk()
+        Tree('S', [Tree('NP', ['dogs']), 'bark'])
+        """
+        from treefold.trees import objects
+
+        return objects.to_nltk(self)
+
+    @staticmethod
+    def from_networkx(graph: Any, *, label: str = "label", order: str = "order", edge: str | None = None) -> "Tree":
+        """Read a directed graph of networkx, whose edges go from parents to children.
+
+        ``label`` is an attribute of nodes; if no node has "label", the names of the nodes are the labels. Children are sorted
+        by ``order``, an attribute of edges or nodes; without it they stay as they were added. ``edge`` is an attribute of
+        edges, the edge label.
+
+        >>> import networkx
+        >>> graph = networkx.DiGraph()
+        >>> graph.add_edge("eats", "fish", order=2, rel="obj")
+        >>> graph.add_edge("eats", "dog", order=1, rel="nsubj")
+        >>> print(Tree.from_networkx(graph), Tree.from_networkx(graph, edge="rel"))
+        (eats dog fish) (eats nsubj:dog obj:fish)
+        """
+        from treefold.trees import objects
+
+        return objects.from_networkx(graph, label=label, order=order, edge=edge)
+
+    def to_networkx(self, *, label: str = "label", order: str = "order", edge: str | None = None) -> Any:
+        """Make a directed graph of networkx, edges from parents to children; the nodes are numbers in pre-order.
+
+        Nodes have the attribute ``label``, edges ``order``, the child slot. With ``edge``, edge labels are moved to this
+        attribute of edges. Absent children are left out.
+
+        >>> Tree.parse("(f a _ b)").to_networkx().edges(data="order")
+        OutEdgeDataView([(0, 1, 0), (0, 2, 2)])
+        """
+        from treefold.trees import objects
+
+        return objects.to_networkx(self, label=label, order=order, edge=edge)
+
+    @staticmethod
+    def from_pyg(data: Any, *, names: Sequence[str] | None = None, edge: str | None = None) -> "Tree":
+        """Read a graph of PyTorch Geometric, whose ``edge_index`` goes from children to parents.
+
+        ``x`` has a code for each node, which becomes text or one of ``names``, or a vector. ``slot``, if there, are the
+        places of the nodes among their siblings; otherwise children are in the order of their numbers. ``edge`` is the name
+        of an attribute with a label for each edge.
+
+        >>> from types import SimpleNamespace  # in place of torch_geometric.data.Data
+        >>> data = SimpleNamespace(x=[0, 1, 1], edge_index=[[0, 1], [2, 2]])
+        >>> print(Tree.from_pyg(data), Tree.from_pyg(data, names=["a", "f"]))
+        (1 0 1) (f a f)
+        """
+        from treefold.trees import objects
+
+        return objects.from_pyg(data, names=names, edge=edge)
+
+    def to_pyg(self, vocabulary: Iterable[str] | None = None) -> Any:
+        """Make a graph of PyTorch Geometric, as `Forest.to_pyg`; without a ``vocabulary``, codes are places in the sorted labels.
+
+        >>> Tree.parse("(f a b)").to_pyg()  # doctest: +SKIP
+        Data(x=[3], edge_index=[2, 2], depth=[3], slot=[3])
+        """
+        from treefold.trees.forest import Forest
+
+        return Forest([self], vocabulary).to_pyg()[0]
 
     def __str__(self) -> str:
         self._refuse_beyond_memory("written")

@@ -19,7 +19,7 @@ from treefold.data.readers.stream import (
     text_of,
     tree_from,
 )
-from treefold.errors import ConfigurationError, ReadError, require_choice
+from treefold.errors import ConfigurationError, ReadError, TreeError, require_choice
 from treefold.trees.tree import Label, Tree
 
 
@@ -79,6 +79,8 @@ def ast_tree(module: ast.AST, *, names: bool = True, literals: Literals = "type"
     labels: list[Label] = []
     widths: list[int] = []
     stack: list[ast.AST | str | None] = [module]
+    if not isinstance(module, ast.AST):
+        raise TreeError(f"expected a node of ast, got {type(module).__name__}; parse source text with ast.parse(text).")
     while stack:
         item = stack.pop()
         if item is None:

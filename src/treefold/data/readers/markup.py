@@ -20,7 +20,7 @@ from treefold.data.readers.stream import (
     text_of,
     tree_from,
 )
-from treefold.errors import ReadError
+from treefold.errors import ReadError, TreeError
 from treefold.trees.tree import Label, Tree
 
 _NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
@@ -98,7 +98,7 @@ def element_tree(root: Any, *, attributes: bool = False, text: bool = False, lit
     cut = cuts_literals("element_tree", literals)
     labels: list[Label] = []
     widths: list[int] = []
-    stack: list[Any] = [root]  # elements, (name, value) of attributes, and text
+    stack: list[Any] = [_root_element(root)]  # elements, (name, value) of attributes, and text
     while stack:
         item = stack.pop()
         if isinstance(item, str):
@@ -114,8 +114,10 @@ def element_tree(root: Any, *, attributes: bool = False, text: bool = False, lit
                 stack += [("@" + name, value) for name, value in item.attrib.items()]
             if text and item.text and not item.text.isspace():
                 stack.append(item.text.strip())
-            for child in item:
-                stack.append(child)
+            # The elements of lxml.objectify iterate over their siblings.
+            for child in item.iterchildren() if hasattr(item, "iterchildren") else item:
+                if isinstance(child.tag, str):  # not a comment or an instruction
+                    stack.append(child)
                 if text and child.tail and not child.tail.isspace():
                     stack.append(child.tail.strip())
             labels.append(item.tag)
@@ -144,6 +146,14 @@ def _root(etree: Any, parser: Any, source: Source, data: bytes, kind: str) -> An
             raise _broken(source, kind, entry)
     if root is None:
         raise ReadError(f"expected {kind}, got no element; check the file", source=source)
+    return root
+
+
+def _root_element(root: Any) -> Any:
+    """Return an element of ElementTree or lxml, or the root of a whole document."""
+    root = root.getroot() if hasattr(root, "getroot") else root
+    if not hasattr(root, "attrib") or not isinstance(root.tag, str):
+        raise TreeError(f"expected an element with a tag, got {type(root).__name__}; give the root of the document.")
     return root
 
 
