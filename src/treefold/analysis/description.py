@@ -39,6 +39,7 @@ def describe(saved: SavedModel, folder: Path) -> dict[str, Any]:
         "operators": list(saved.labels.operators),
         "labels": list(saved.labels.names),
         "classes": list(saved.classes),
+        "reasons": list(saved.reasons),
         "parts": parts,
         "parameters": sum(parameter.numel() for parameter in saved.model.parameters()),
         "training": _training(folder),

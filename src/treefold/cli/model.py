@@ -491,7 +491,7 @@ def _show_description(facts: dict[str, Any], name: str) -> None:
     """Print a model; equal parts of many cells share a line."""
     say(name)
     settings, classes, labels = facts["model"], facts["classes"], facts["labels"]
-    shown = ("cell", "aggregator", "state_size", "rank", "arity", "shared", "direction")
+    shown = ("cell", "aggregator", "state_size", "rank", "arity", "shared", "siblings", "readout", "direction")
     rows = {
         "task": facts["task"] + (f", {len(classes)} classes: {', '.join(classes)}" if classes else ""),
         "operators": f"{len(facts['operators'])}: {', '.join(facts['operators'])}"
@@ -502,6 +502,8 @@ def _show_description(facts: dict[str, Any], name: str) -> None:
     }
     for row, value in rows.items():
         _say_wrapped(f"  {row:<10} ", value)
+    for reason in facts["reasons"]:
+        _say_wrapped(f"  {'why':<10} ", reason)
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for part in facts["parts"]:
         groups.setdefault((part["kind"], part["sizes"], part["multiply_adds"]), []).append(part)

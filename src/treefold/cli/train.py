@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bar
     from rich.progress import TaskID
 
+    from treefold.data.dataset import Dataset
     from treefold.training import Progress
     from treefold.training.distributed import Workers
     from treefold.training.settings import RunSettings
@@ -77,7 +78,7 @@ def _train(
         if resume:
             saved, result = training.resume(dataset, out_folder, reporter=display, workers=workers)
         else:
-            settings = _settings(config, changes, task, pairs=dataset.pairs)
+            settings = _settings(config, changes, task, dataset)
             saved, result = training.train(dataset, out_folder, settings, reporter=display, workers=workers)
     if not workers.is_first:
         return
@@ -96,12 +97,13 @@ def _train(
     say(f"look at it: treefold describe {out_folder}; treefold evaluate {out_folder} {data}")
 
 
-def _settings(config: Path | None, changes: list[str], task: str | None, *, pairs: bool) -> "RunSettings":
+def _settings(config: Path | None, changes: list[str], task: str | None, data: "Dataset") -> "RunSettings":
     from treefold.training.settings import RunSettings, read_toml, with_changes
+    from treefold.training.task import default_task
 
     values: dict[str, Any] = read_toml(config) if config else {}
     if task or "task" not in values:
-        values["task"] = task or ("pair" if pairs else "tree")
+        values["task"] = task or default_task(data)
     settings = RunSettings.of(values, str(config) if config else "settings")
     changed = {}
     for change in changes:

@@ -387,7 +387,9 @@ def task_of(task: Task | str) -> Task:
 
 
 def default_task(data: Dataset) -> str:
-    """Return the name of the task for a data set if none is given: to classify its trees or its pairs."""
+    """Return the name of the task for a data set if none is given: that of its conversion, or to classify trees or pairs."""
+    if data.task is not None:
+        return PairRegressionTask.name if data.pairs and data.task == RegressionTask.name else data.task
     return PairTask.name if data.pairs else TreeTask.name
 
 
