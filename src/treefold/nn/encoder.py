@@ -79,7 +79,7 @@ class TreeEncoder(nn.Module):
             self.cells["down"] = cell if direction == "down" else down_cell or _reset_copy(cell)
         for name in self.cells:
             _check_cell(self.cell(name), labels, cell)
-        self._allowed = {name: _arities(self.cell(name)) for name in self.cells}
+        self.read_arities()
         if direction != "up":
             _check_down(self.cell("down"))
         self.operators = cell.operators
@@ -101,6 +101,10 @@ class TreeEncoder(nn.Module):
     def forward(self, batch: Batch | Forest) -> Encoding:
         """Encode a batch of trees, or all trees of a forest."""
         return engine_for(self).encode(as_batch(batch))
+
+    def read_arities(self) -> None:
+        """Note how many children the cells take; call it again if their aggregators were replaced."""
+        self._allowed = {name: _arities(self.cell(name)) for name in self.cells}
 
     def cell(self, name: str) -> Cell:
         """Return the cell of a direction, "up" or "down"."""
@@ -242,8 +246,7 @@ def _check_arity(cell: Cell, batch: Batch, operators: Ints, direction: str, allo
             f"give it a cell of its own, or a leaf cell that takes children."
         )
     raise TreeError(
-        f"{node}, but arity={limit}; raise `arity`, "
-        f"or choose a shared form that takes any number, such as sum or canonical."
+        f"{node}, but arity={limit}; raise `arity`, or choose a shared form that takes any number, such as mean or sum."
     )
 
 
