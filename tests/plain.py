@@ -1,20 +1,36 @@
 """The oracle: one node at a time, by plain recursion, from the dense tensors and the paper's equations alone."""
 
+import functools
+
 import torch
 from torch import Tensor
 
 from treefold import LeafLSTM, LeafRNN, PerLabel, Tree, TreeLSTM, TreeRNN
-from treefold.nn.aggregators import Aggregator
+from treefold.nn.aggregators import Aggregator, Max
 from treefold.nn.cells import Cell, LeafGRU, TreeGRU
 from treefold.nn.cells.base import ChildGates
 from treefold.nn.math.functional import contract
 
 
 def aggregate(aggregator: Aggregator, children: list[Tensor], label: Tensor | None) -> Tensor:
+    if aggregator.normalises:  # by definition, a zero state is an absent child
+        children = [child for child in children if bool(child.any())]
+    if isinstance(aggregator, Max):
+        result: Tensor = aggregator.bias
+        if label is not None:
+            assert aggregator.label_weights is not None
+            result = result + label @ aggregator.label_weights
+        images = [child @ aggregator.slot_weights for child in children]
+        return result + functools.reduce(torch.maximum, images) if images else result
     slots = max(len(children), 1) if aggregator.takes_any_number else aggregator.arity
     absent = torch.zeros(aggregator.state_size, dtype=torch.float64)
     vectors = [*([] if label is None else [label]), *children, *[absent] * (slots - len(children))]
     return contract(aggregator.to_dense(slots), [vector.unsqueeze(0) for vector in vectors])[0]
+
+
+def divisor(aggregator: Aggregator, states: list[Tensor]) -> int:
+    """Return by how much the sum over the children is divided: their number, if the form normalises."""
+    return max(1, sum(bool(state.any()) for state in states)) if aggregator.normalises else 1
 
 
 def transition(cell: Cell, name: str, label: Tensor | None, children: list[Tensor]) -> Tensor:
@@ -37,7 +53,8 @@ def transition(cell: Cell, name: str, label: Tensor | None, children: list[Tenso
         gated = [gate(cell.child_gates, slot, child, label) * child for slot, child in enumerate(children)]
         z = torch.sigmoid(aggregate(cell.update_gate, gated, label))
         u = torch.tanh(aggregate(cell.candidate, gated, label))
-        return z * u + (1 - z) * sum(gated, torch.zeros(size, dtype=torch.float64))
+        total = sum(gated, torch.zeros(size, dtype=torch.float64))
+        return z * u + (1 - z) * total / divisor(cell.update_gate, gated)
     assert isinstance(cell, (LeafLSTM, TreeLSTM))
     squash = torch.tanh if cell.update == "tanh" else torch.sigmoid
     if isinstance(cell, LeafLSTM):
@@ -52,7 +69,8 @@ def transition(cell: Cell, name: str, label: Tensor | None, children: list[Tenso
     u = squash(aggregate(cell.update_value, states, label))
     c = i * u
     for slot, child in enumerate(children):
-        c = c + gate(cell.forget_gates, slot, child[:size], label) * child[size:]
+        kept = gate(cell.forget_gates, slot, child[:size], label) * child[size:]
+        c = c + kept / divisor(cell.input_gate, states)
     return torch.cat([o * torch.tanh(c), c])
 
 

@@ -32,6 +32,22 @@ def test_the_classifier_learns_with_its_defaults() -> None:
     assert model.saved_.settings.model.aggregator == "tucker" and model.saved_.settings.model.arity == 2
 
 
+@pytest.mark.parametrize("cell", ["rnn", "lstm", "gru"])
+def test_the_positional_mean_learns_the_order_of_many_children_and_takes_more(cell: str) -> None:
+    rng = np.random.default_rng(0)
+
+    def wide(count: int, first: str) -> Tree:
+        middle = [Tree(name) for name in rng.choice(["c", "d"], count)]
+        return Tree("f", [Tree(first), *middle, Tree("b" if first == "a" else "a")])
+
+    y = rng.choice(["a", "b"], 120)
+    forest = [wide(int(rng.integers(0, 10)), first) for first in y]
+    settings = {**FAST, "epochs": 30, "batch_size": 10, "learning_rate": 0.02, "cell": cell}
+    model = TreeClassifier(**settings, aggregator="positional").fit(forest, y)
+    assert model.score([wide(count % 20, first) for count, first in enumerate(y)], y) > 0.9
+    assert np.isfinite(model.predict_proba([wide(5_000, "a")])).all()
+
+
 def test_the_regressor_learns_with_its_defaults_and_answers_in_the_units_of_y() -> None:
     y = np.array([1e6 + 1e4 * leaves(tree) for tree in TREES])
     model = TreeRegressor(random_state=0).fit(TRAIN, y[:300])

@@ -32,7 +32,10 @@ from treefold.nn.model import compress
 STATE, ARITY, RANK = 3, 4, 2
 LEAVES, OPERATORS = ["a", "b", "c", "d", "e"], ["f", "g"]
 forests = st.lists(trees(leaves=LEAVES, operators=OPERATORS, arity=ARITY), min_size=1, max_size=5)
-CELLS = list(itertools.product(CELL_KINDS, ["operators", "labels", "none"], AGGREGATORS, [False, True]))
+SHARED = [
+    (name, shared) for name, form in AGGREGATORS.items() for shared in (False, True) if shared or not form.always_shared
+]
+CELLS = [(*cell, *form) for cell in itertools.product(CELL_KINDS, ["operators", "labels", "none"]) for form in SHARED]
 # Absent first, middle and last children, an operator without any, repeated subtrees, a tree of one node.
 EVERYTHING = [
     "(f _ (g a _ (f b)) (g) _)",
@@ -210,11 +213,39 @@ def test_a_chain_of_a_hundred_thousand_nodes_encodes_and_back_propagates() -> No
     assert_alike(encoder, Forest([chain]))
 
 
-@pytest.mark.parametrize("aggregator", ["sum", "canonical", "tensor-train"])
+@pytest.mark.parametrize("aggregator", ["sum", "canonical", "tensor-train", "mean", "positional", "max"])
 def test_a_shared_cell_takes_two_hundred_children(aggregator: str) -> None:
     encoder = make_encoder("lstm", "labels", aggregator, True).double()
     wide = Tree("f", [Tree(LEAVES[index % 5]) if index % 3 else None for index in range(200)])
     assert_alike(encoder, Forest([wide, Tree("g", [wide, Tree("a"), wide])]))
+
+
+@pytest.mark.parametrize("kind", CELL_KINDS)
+@pytest.mark.parametrize("aggregator", [name for name, form in AGGREGATORS.items() if form.normalises])
+def test_children_whose_state_is_zero_are_absent_in_both_engines(kind: str, aggregator: str) -> None:
+    # With biases of zero, an operator without children has the zero state, and so have all nodes without labels.
+    for sees in ("operators", "none"):
+        encoder = make_encoder(kind, sees, aggregator, True).double()
+        for name, parameter in encoder.named_parameters():
+            if name.endswith("bias"):
+                parameter.data.zero_()
+        assert_alike(encoder, Forest(EVERYTHING))
+        zero, other = encoder(Forest(["(f a (g) b (f (g)) (g))", "(f a b)"])).roots
+        torch.testing.assert_close(zero, other, rtol=1e-12, atol=1e-12)
+        assert bool(zero.any()) == (sees == "operators")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("kind", CELL_KINDS)
+@pytest.mark.parametrize("aggregator", [name for name, form in AGGREGATORS.items() if form.normalises])
+def test_a_million_children_have_the_state_of_a_few(kind: str, aggregator: str, dtype: torch.dtype) -> None:
+    encoder = make_encoder(kind, "labels", aggregator, True).to(dtype)
+    encoder.backend = "fused"
+    forest = Forest([Tree("f", [Tree("a"), Tree("b")] * 500_000), Tree("f", [Tree("a"), Tree("b")] * 5_000)])
+    many, few = encoder(forest.batch()).roots
+    torch.testing.assert_close(many, few, rtol=2e-2, atol=2e-2)
+    many.sum().backward()
+    assert all(bool(torch.isfinite(each.grad).all()) for each in encoder.parameters() if each.grad is not None)
 
 
 def test_parts_on_several_threads_give_the_same_every_time() -> None:

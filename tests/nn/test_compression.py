@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 import torch
 
@@ -16,6 +18,7 @@ from treefold import (
     compress,
 )
 from treefold.errors import ConfigurationError
+from treefold.nn.cells import CELLS
 
 FOREST = Forest(["(f a b)", "b", "(f (f a) _)", "a"])
 
@@ -57,6 +60,34 @@ def test_compression_of_a_shared_full_cell_stays_shared() -> None:
     assert small.transition.shared
     children = torch.randn(5, 3, 3, dtype=torch.float64)
     torch.testing.assert_close(small(None, children), cell(None, children))
+
+
+@pytest.mark.parametrize("aggregator", ["mean", "positional"])
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("kind", CELLS)
+def test_compression_into_a_normalised_form_shares_all_slots_and_takes_any_number(
+    kind: str, aggregator: str, shared: bool
+) -> None:
+    torch.manual_seed(0)
+    make: Any = CELLS[kind][0]
+    encoder = TreeEncoder(make("sum", state_size=3, arity=2, label_size=3, shared=shared), OneHot("abf"))
+    small = compress(encoder.double(), aggregator)
+    forest = Forest(["(f a b)", "(f (f a) b a b (f b))"])
+    results = []
+    for backend in ("torch", "fused"):
+        small.backend = backend
+        results.append(small(forest).nodes)
+    torch.testing.assert_close(*results, rtol=1e-10, atol=1e-10)
+    if kind == "rnn" and (shared or aggregator == "positional"):  # a sum of two children is twice their mean
+        torch.testing.assert_close(results[0][:3], encoder(forest[:1]).nodes, rtol=1e-10, atol=1e-10)
+
+
+def test_normalised_forms_cannot_be_compressed_and_nothing_becomes_a_maximum() -> None:
+    cell = TreeRNN("mean", state_size=3, arity=2)
+    with pytest.raises(ConfigurationError, match="compress expects a form with one tensor for any number of children"):
+        compress(cell, "sum")
+    with pytest.raises(ConfigurationError, match="Max has no dense tensor"):
+        compress(TreeRNN("sum", state_size=3, arity=2), "max")
 
 
 def test_compression_needs_a_form_and_a_rank() -> None:

@@ -36,7 +36,10 @@ from treefold.nn.labels import LabelEncoder
 STATE, ARITY, RANK = 3, 4, 2
 LEAVES, OPERATORS = ["a", "b", "c", "d", "e"], ["f", "g"]
 forests = st.lists(trees(leaves=LEAVES, operators=OPERATORS, arity=ARITY), min_size=1, max_size=5)
-CELLS = list(itertools.product(CELL_KINDS, [False, True], AGGREGATORS, [False, True]))
+SHARED = [
+    (name, shared) for name, form in AGGREGATORS.items() for shared in (False, True) if shared or not form.always_shared
+]
+CELLS = [(*cell, *form) for cell in itertools.product(CELL_KINDS, [False, True]) for form in SHARED]
 
 
 def rank_of(aggregator: str) -> int | None:
@@ -205,7 +208,7 @@ def test_a_chain_of_a_hundred_thousand_nodes_encodes_and_back_propagates(nodes: 
 
 def test_a_shared_cell_takes_nodes_of_any_width() -> None:
     torch.manual_seed(0)
-    for aggregator in ("sum", "canonical", "tensor-train"):
+    for aggregator in ("sum", "canonical", "tensor-train", "mean", "positional", "max"):
         encoder = make_encoder("lstm", False, aggregator, True, "up")
         wide = Tree("f", [Tree("a")] * 9)
         torch.testing.assert_close(encoder(Forest([wide]).batch()).nodes, plain_states(encoder, [wide], "up"))

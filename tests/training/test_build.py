@@ -52,3 +52,11 @@ def test_settings_that_do_not_fit_the_trees_are_refused() -> None:
         resolve(ModelSettings(labels="numeric"), facts_of(Forest(["(f a)"])))
     with pytest.raises(ConfigurationError, match="per_label=true expects inner nodes with text labels"):
         resolve(ModelSettings(per_label=True), facts_of(Forest(["a"])))
+
+
+@pytest.mark.parametrize("shared", [None, False, True])
+@pytest.mark.parametrize("aggregator", ["mean", "positional", "max"])
+def test_settings_say_that_normalised_forms_are_shared(aggregator: str, shared: bool | None) -> None:
+    settings, labels = resolve(ModelSettings(aggregator=aggregator, shared=shared), facts_of(Forest(["(f a b)"])))
+    assert settings.shared and settings.rank is None
+    assert build_model(settings, labels, "tree", 2).encoder.cell("up").arity_of(0) is None

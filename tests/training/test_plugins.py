@@ -32,10 +32,10 @@ from treefold.nn.cells import CELLS
 from treefold.training.task import TASKS, TreeTask
 
 
-class Mean(Aggregator):
+class Average(Aggregator):
     has_rank = False
     any_arity = True
-    equation = "f = U mean_j h_j + b"
+    equation = "f = U average_j h_j + b"
 
     def build(self):
         self.weights = nn.Parameter(torch.empty(self.state_size, self.out_size))
@@ -93,7 +93,7 @@ class LinearTask(TreeTask):
         return Linear(in_size, outputs)
 
 
-AGGREGATORS["mean"] = Mean
+AGGREGATORS["average"] = Average
 CELLS["gated"] = (Gated, LeafRNN)
 TASKS["linear"] = LinearTask()
 """
@@ -108,7 +108,7 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     path.write_text(PLUGIN)
     yield path
     for registry, name in (
-        (AGGREGATORS, "mean"),
+        (AGGREGATORS, "average"),
         (CELLS, "gated"),
         (TASKS, "linear"),
         (ESTIMATORS, "LinearClassifier"),
@@ -123,7 +123,7 @@ def dataset() -> Dataset:
 
 def test_an_estimator_uses_an_aggregator_and_a_cell_of_the_user(plugin: Path, tmp_path: Path) -> None:
     load_plugin(str(plugin))
-    model = TreeClassifier(aggregator="mean", cell="gated", state_size=6, random_state=0).fit(TREES, Y)
+    model = TreeClassifier(aggregator="average", cell="gated", state_size=6, random_state=0).fit(TREES, Y)
     assert model.score(TREES, Y) == 1.0 and model.saved_.settings.model.rank is None
     cell = model.saved_.model.encoder.cells["up"]
     assert type(cell.get_submodule("cells.0")).__name__ == "Gated"
@@ -147,7 +147,7 @@ def test_an_estimator_uses_a_task_and_a_head_of_the_user(plugin: Path, tmp_path:
 
 def test_a_wide_tree_shares_the_slots_of_a_form_that_takes_any_number(plugin: Path) -> None:
     load_plugin(str(plugin))
-    model = TreeClassifier(aggregator="mean", cell="rnn", state_size=4, epochs=1)
+    model = TreeClassifier(aggregator="average", cell="rnn", state_size=4, epochs=1)
     model.fit(["(f a a a a a a)", "(f b)", "(f a)", "b"], [0, 1, 0, 1])
     assert model.saved_.settings.model.shared
     assert len(model.predict(["(f a b a b a b a b a b)"])) == 1
@@ -156,7 +156,7 @@ def test_a_wide_tree_shares_the_slots_of_a_form_that_takes_any_number(plugin: Pa
 def test_commands_take_a_plugin_and_say_so_without_it(plugin: Path, tmp_path: Path) -> None:
     runner, run, data = CliRunner(), str(tmp_path / "run"), str(tmp_path / "data")
     dataset().save(data)
-    settings = ["--set", "aggregator=mean", "--set", "cell=gated", "--set", "epochs=2", "--task", "linear"]
+    settings = ["--set", "aggregator=average", "--set", "cell=gated", "--set", "epochs=2", "--task", "linear"]
     missing = runner.invoke(app, ["train", data, "--out", run, *settings])
     assert isinstance(missing.exception, ConfigurationError)
     assert "unknown task 'linear'" in str(missing.exception) and "pass --plugin FILE" in str(missing.exception)
@@ -173,7 +173,7 @@ def test_the_workers_of_a_sweep_know_the_plugin(plugin: Path, tmp_path: Path) ->
     grid = tmp_path / "grid.toml"
     grid.write_text(
         'name = "own"\nseeds = [0]\n[data]\npath = "data"\n[training]\nepochs = 1\n'
-        '[[models]]\nkind = "Mean"\naggregator = "mean"\nstate_size = 3\n'
+        '[[models]]\nkind = "Average"\naggregator = "average"\nstate_size = 3\n'
     )
     command = ["sweep", str(grid), "--out", str(tmp_path / "sweep"), "--workers", "1", "--plugin", str(plugin)]
     done = CliRunner().invoke(app, command)
@@ -184,7 +184,7 @@ def test_the_workers_of_a_sweep_know_the_plugin(plugin: Path, tmp_path: Path) ->
 def test_a_process_that_is_started_later_knows_the_plugin(plugin: Path) -> None:
     load_plugin(str(plugin))
     assert os.environ["TREEFOLD_PLUGINS"] == str(plugin.resolve())
-    code = "from treefold.training.settings import ModelSettings; ModelSettings.of({'aggregator': 'mean'})"
+    code = "from treefold.training.settings import ModelSettings; ModelSettings.of({'aggregator': 'average'})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr  # as in a worker of a sweep
 

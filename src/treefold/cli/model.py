@@ -274,7 +274,8 @@ def compress(
     require_dense_fits(saved)
     with progress("decomposing"):
         model = compress_model(saved.model, aggregator, rank=rank)
-    changed = saved.settings.model.model_copy(update={"aggregator": aggregator, "rank": rank})
+    shared = saved.settings.model.shared or AGGREGATORS[aggregator].always_shared
+    changed = saved.settings.model.model_copy(update={"aggregator": aggregator, "rank": rank, "shared": shared})
     settings = saved.settings.model_copy(update={"model": changed})
     small = replace(saved, model=model, settings=settings)
     errors = relative_errors(saved, small)

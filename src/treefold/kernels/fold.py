@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from treefold.kernels.affine import affine, affine_inputs_backward, affine_weights_backward
-from treefold.kernels.compile import allocating, call, entry_point, inlined, matrix, refer
+from treefold.kernels.compile import allocating, call, entry_point, inlined, kernel, matrix, refer
 from treefold.kernels.records import BLOCK, Gradients, Matrix, Plan, States, Vector, Weights
 
 # Axes:  U units · C state size · S memory size · G gates · R rank · X label vectors · M label size
@@ -200,6 +200,25 @@ def child_input(weights: Weights, plan: Plan, states: States | Gradients, child:
         return scaled
     state: Vector = states.memory[plan.child_unit[child]]
     return state
+
+
+@kernel
+def is_present(weights: Weights, plan: Plan, states: States, child: int) -> bool:
+    """Say whether a child is there for its parent, which sees the zero state as an absent child."""
+    state = child_input(weights, plan, states, child)
+    for k in range(weights.tables.state_size):  # noqa: SIM110 (numba compiles no generators)
+        if state[k] != 0:
+            return True
+    return False
+
+
+@kernel
+def present_children(weights: Weights, plan: Plan, states: States, unit: int) -> int:
+    """Count the children of a unit that are there, at least one, as a divisor."""
+    count = 0
+    for child in range(plan.children[unit], plan.children[unit + 1]):
+        count += is_present(weights, plan, states, child)
+    return max(count, 1)
 
 
 @inlined

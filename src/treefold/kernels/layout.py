@@ -8,7 +8,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, final
+from typing import Any, ClassVar, Protocol, final
 
 import numpy as np
 import torch
@@ -107,6 +107,7 @@ class Form(Protocol):
     rank: int
     label_size: int | None
     shared: bool
+    normalises: ClassVar[bool]
 
     def kernel(self) -> FormKernel | None:
         """Return the kernel."""
@@ -274,6 +275,7 @@ class CellLayout(FlatLayout):
         extra = 0 if child_gates is None else size
         row = self._add_operator(form, activation)
         row |= {"shared": int(pattern.shared), "rank": pattern.rank or size, "arity": pattern.arity}
+        row["normalises"] = int(pattern.normalises)
         for slot in range(1 if pattern.shared else pattern.arity):
             part = gates * (form.images if slot or form.first_images is None else form.first_images)
             width = part if gates_come_first else part + extra
@@ -394,9 +396,13 @@ class GatePlaces:
     def __init__(self, layout: CellLayout, form: Form, row: dict[str, int], kernel: FormKernel, gate: int) -> None:
         self._layout, self._form, self._row, self._kernel, self._gate = layout, form, row, kernel, gate
 
-    def slots(self, name: str, *, skip: int = 0) -> None:
-        """Put ``name`` (L, C or C+1, …), or without L if it is shared, into the matrices of the slots; the first some skipped."""
-        self._add_slots(self._form, name, lambda slot: slot["start"] + self._gate * self._kernel.images, skip=skip)  # type: ignore[arg-type]
+    def slots(self, name: str, *, skip: int = 0, column: int = 0) -> None:
+        """Put ``name`` (L, C or C+1, …), or without L if it is shared, into the matrices of the slots; the first some skipped.
+
+        ``column`` is the first of the gate's columns that it takes.
+        """
+        column += self._gate * self._kernel.images
+        self._add_slots(self._form, name, lambda slot: slot["start"] + column, skip=skip)  # type: ignore[arg-type]
 
     def first_slot(self, name: str) -> None:
         """Put ``name`` (C+1, …) into the matrix of the first slot."""

@@ -52,6 +52,7 @@ OPERATOR: Final = _record(  # one row for each operator; the cell of the leaves 
     "finish",
     "grouping",  # BY_NOTHING, BY_COUNT or BY_SLOTS
     "shared",  # 1 if all slots share their weights
+    "normalises",  # 1 if the cell takes means over the children instead of sums
     "projects",  # 1 if the form works on images of the children, 0 if on their states
     "rank",  # the state size if the form has none
     "arity",

@@ -85,11 +85,7 @@ class TreeEncoder(nn.Module):
             self.cells["down"] = cell if direction == "down" else down_cell or _reset_copy(cell)
         for name in self.cells:
             _check_cell(self.cell(name), labels, cell)
-        self._allowed = {name: _arities(self.cell(name)) for name in self.cells}
-        if siblings:
-            for name in self.cells:
-                _check_siblings(self.cell(name), self._allowed[name])
-                self._allowed[name] = np.full_like(self._allowed[name], _ANY_NUMBER)
+        self.read_arities()
         if direction != "up":
             _check_down(self.cell("down"))
         self.operators = cell.operators
@@ -115,6 +111,14 @@ class TreeEncoder(nn.Module):
     def linked(self, batch: Batch) -> Batch:
         """Return a batch with the links that the cells follow: from children to parents, or along siblings."""
         return batch.by_siblings() if self.siblings else batch
+
+    def read_arities(self) -> None:
+        """Note how many children the cells take; call it again if their aggregators were replaced."""
+        self._allowed = {name: _arities(self.cell(name)) for name in self.cells}
+        if self.siblings:
+            for name, allowed in self._allowed.items():
+                _check_siblings(allowed)
+                self._allowed[name] = np.full_like(allowed, _ANY_NUMBER)
 
     def cell(self, name: str) -> Cell:
         """Return the cell of a direction, "up" or "down"."""
@@ -256,8 +260,7 @@ def _check_arity(cell: Cell, batch: Batch, operators: Ints, direction: str, allo
             f"give it a cell of its own, or a leaf cell that takes children."
         )
     raise TreeError(
-        f"{node}, but arity={limit}; raise `arity`, "
-        f"or choose a shared form that takes any number, such as sum or canonical."
+        f"{node}, but arity={limit}; raise `arity`, or choose a shared form that takes any number, such as mean or sum."
     )
 
 
@@ -282,7 +285,7 @@ def _check_down(cell: Cell) -> None:
         )
 
 
-def _check_siblings(cell: Cell, allowed: Ints) -> None:
+def _check_siblings(allowed: Ints) -> None:
     """Raise if a node could not see its last child and its previous sibling."""
     if allowed.min() < 2:
         raise ConfigurationError(

@@ -11,6 +11,7 @@ from treefold.errors import ConfigurationError, require_choice
 from treefold.kernels.layout import FlatLayout
 from treefold.nn.aggregators import AGGREGATORS, Aggregator
 from treefold.nn.cells import Cell
+from treefold.nn.cells.base import ChildGates
 from treefold.nn.encoder import TreeEncoder, as_batch
 from treefold.nn.engine import FusedEngine, TorchEngine, engine_for
 from treefold.nn.heads import Head, HeadKernel, has_hooks
@@ -116,6 +117,8 @@ def readout_of(encoder: TreeEncoder, name: str) -> Readout:
 def compress(model: Model, aggregator: str = "tucker", *, rank: int | None = None) -> Model:
     """Return a copy of a model with the tensors of its cells' aggregators decomposed into another form; the model stays.
 
+    Forms that are always shared, such as mean, also share the gates of the children, and take the mean of their memories.
+
     >>> from treefold import TreeRNN
     >>> compress(TreeRNN("full", state_size=6, arity=2), "tucker", rank=3).transition
     Tucker(
@@ -134,7 +137,14 @@ def compress(model: Model, aggregator: str = "tucker", *, rank: int | None = Non
     cells = [module for module in result.modules() if isinstance(module, Cell)]
     for cell in cells:
         for name, module in list(cell.named_children()):
+            if isinstance(module, ChildGates) and form.always_shared:
+                module.share()
             if isinstance(module, Aggregator):
+                if module.normalises:
+                    raise ConfigurationError(
+                        f"compress expects a form with one tensor for any number of children, got {type(module).__name__}, "
+                        f"which divides by it; it is small, leave it as it is."
+                    )
                 with torch.no_grad():
                     tensor = module.to_dense()
                 made = form.from_dense(tensor, rank, label_size=module.label_size, shared=module.shared)
@@ -143,4 +153,7 @@ def compress(model: Model, aggregator: str = "tucker", *, rank: int | None = Non
                 made.requires_grad_(all(parameter.requires_grad for parameter in module.parameters()))
                 setattr(cell, name, made)
                 cell.takes_any_number = made.takes_any_number
+    for module in result.modules():
+        if isinstance(module, TreeEncoder):
+            module.read_arities()
     return result

@@ -116,7 +116,7 @@ def resolve(settings: ModelSettings, facts: Facts) -> tuple[ModelSettings, Label
     wide = arity > _WIDEST_TUCKER
     aggregator = settings.aggregator or ("canonical" if wide else "tucker")
     form: type[Aggregator] = registered("aggregator", aggregator)
-    shared = wide and form.any_arity if settings.shared is None else settings.shared
+    shared = form.always_shared or (wide and form.any_arity if settings.shared is None else settings.shared)
     rank = settings.rank
     if rank is None and form.has_rank:
         rank = min(3, settings.state_size) if aggregator == "tucker" else settings.state_size

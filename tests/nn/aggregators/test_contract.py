@@ -10,12 +10,18 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from treefold.errors import ConfigurationError, ShapeError
-from treefold.nn.aggregators import AGGREGATORS, Aggregator, Full, Tucker
+from treefold.nn.aggregators import AGGREGATORS, Aggregator, Full, Max, Tucker
+from treefold.nn.aggregators.mean import Normalised
 from treefold.nn.math.functional import contract
 
 NODES, ARITY, STATE, OUT, RANK, LABEL = 7, 3, 4, 5, 2, 6
 ANY_ARITY = [name for name, form in AGGREGATORS.items() if form.any_arity]
-FORMS = list(itertools.product(AGGREGATORS, [False, True], [None, LABEL], ["balanced", "kaiming"]))
+MULTI_AFFINE = [name for name, form in AGGREGATORS.items() if form.multi_affine]
+ORDERED = ("tensor-train", "positional")  # shared forms that see the order of the children
+SHARED = [
+    (name, shared) for name, form in AGGREGATORS.items() for shared in (False, True) if shared or not form.always_shared
+]
+FORMS = [(*form, *more) for form in SHARED for more in itertools.product([None, LABEL], ["balanced", "kaiming"])]
 
 
 def make(name: str, **sizes: object) -> Aggregator:
@@ -34,6 +40,14 @@ def aggregator(request: pytest.FixtureRequest) -> Iterator[Aggregator]:
     yield make(name, shared=shared, label_size=label_size, initialisation=initialisation)
 
 
+@pytest.fixture
+def tensor_form(aggregator: Aggregator) -> Aggregator:
+    """A form that has a dense tensor."""
+    if not aggregator.multi_affine:
+        pytest.skip("has no tensor")
+    return aggregator
+
+
 def inputs(aggregator: Aggregator, *, arity: int = ARITY, nodes: int = NODES) -> tuple[Tensor, Tensor | None]:
     generator = torch.Generator().manual_seed(1)
     children = torch.randn(nodes, arity, aggregator.state_size, generator=generator, dtype=torch.float64)
@@ -43,11 +57,15 @@ def inputs(aggregator: Aggregator, *, arity: int = ARITY, nodes: int = NODES) ->
 
 
 def by_definition(aggregator: Aggregator, children: Tensor, label: Tensor | None) -> Tensor:
-    """Sum over all index tuples with Python's own loops: the paper's equation, letter by letter."""
-    tensor = aggregator.to_dense(children.shape[1]).detach()
+    """Sum over all index tuples with Python's own loops: the paper's equation, letter by letter.
+
+    Forms that normalise have the tensor of the children that are present.
+    """
     result = torch.zeros(len(children), aggregator.out_size, dtype=torch.float64)
     for node in range(len(children)):
-        vectors = [*([] if label is None else [label[node]]), *children[node]]
+        states = [state for state in children[node] if bool(state.any()) or not aggregator.normalises]
+        tensor = aggregator.to_dense(len(states)).detach()
+        vectors = [*([] if label is None else [label[node]]), *states]
         homogeneous = [[*vector.tolist(), 1.0] for vector in vectors]
         for entry in itertools.product(*(range(len(vector)) for vector in homogeneous)):
             weight = 1.0
@@ -57,7 +75,8 @@ def by_definition(aggregator: Aggregator, children: Tensor, label: Tensor | None
     return result
 
 
-def test_forward_equals_contraction_with_its_own_dense_tensor(aggregator: Aggregator) -> None:
+def test_forward_equals_contraction_with_its_own_dense_tensor(tensor_form: Aggregator) -> None:
+    aggregator = tensor_form
     children, label = inputs(aggregator)
     vectors = [*([] if label is None else [label]), *children.unbind(1)]
     torch.testing.assert_close(
@@ -65,20 +84,23 @@ def test_forward_equals_contraction_with_its_own_dense_tensor(aggregator: Aggreg
     )
 
 
-def test_forward_equals_the_sum_over_all_index_tuples(aggregator: Aggregator) -> None:
+def test_forward_equals_the_sum_over_all_index_tuples(tensor_form: Aggregator) -> None:
+    aggregator = tensor_form
     children, label = inputs(aggregator, nodes=2)
     torch.testing.assert_close(
         aggregator(children, label).detach(), by_definition(aggregator, children, label), rtol=1e-10, atol=1e-10
     )
 
 
-def test_the_dense_tensor_has_a_mode_for_the_label_each_child_and_the_output(aggregator: Aggregator) -> None:
+def test_the_dense_tensor_has_a_mode_for_the_label_each_child_and_the_output(tensor_form: Aggregator) -> None:
+    aggregator = tensor_form
     label = [] if aggregator.label_size is None else [LABEL + 1]
     assert list(aggregator.to_dense().shape) == [*label, *[STATE + 1] * ARITY, aggregator.out_size]
     assert aggregator.out_size == (OUT if aggregator.mixes else STATE)
 
 
-def test_the_map_is_affine_in_each_child_and_in_the_label(aggregator: Aggregator) -> None:
+def test_the_map_is_affine_in_each_child_and_in_the_label(tensor_form: Aggregator) -> None:
+    aggregator = tensor_form
     children, label = inputs(aggregator)
     for slot in range(ARITY):
         other = children.clone()
@@ -120,9 +142,28 @@ def test_an_absent_child_is_the_zero_state_and_not_its_sibling(aggregator: Aggre
     absent[:, 1:] = 0
     fewer = aggregator(children[:, :1], label)
     torch.testing.assert_close(fewer, aggregator(absent, label), rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(fewer.detach(), by_definition(aggregator, absent, label), rtol=1e-10, atol=1e-10)
+    if aggregator.multi_affine:
+        torch.testing.assert_close(fewer.detach(), by_definition(aggregator, absent, label), rtol=1e-10, atol=1e-10)
     copied = children[:, :1].expand(-1, ARITY, -1)
-    assert not torch.allclose(aggregator(absent, label), aggregator(copied, label))
+    # Only for the normalised forms, copies of a child are no more than the child.
+    assert torch.allclose(aggregator(absent, label), aggregator(copied, label)) == aggregator.normalises
+
+
+def test_an_absent_child_between_others_is_not_one_of_them(aggregator: Aggregator) -> None:
+    children, label = inputs(aggregator)
+    absent = children.clone()
+    absent[:, 1] = 0
+    found = aggregator(absent, label)
+    if aggregator.multi_affine:
+        torch.testing.assert_close(found.detach(), by_definition(aggregator, absent, label), rtol=1e-10, atol=1e-10)
+    if aggregator.takes_any_number:
+        torch.testing.assert_close(found, aggregator(children[:, [0, 2]], label), rtol=1e-12, atol=1e-12)
+    for copied in (
+        [0, 0, 2],
+        [0, 2, 2],
+    ):  # a copy of either sibling is no greater than it, but counts in all other forms
+        same = torch.allclose(found, aggregator(children[:, copied], label))
+        assert same == (not aggregator.multi_affine)
 
 
 def test_no_children_at_all_give_the_map_of_zero_states(aggregator: Aggregator) -> None:
@@ -131,7 +172,7 @@ def test_no_children_at_all_give_the_map_of_zero_states(aggregator: Aggregator) 
     torch.testing.assert_close(aggregator(children[:, :0], label), aggregator(zero, label))
 
 
-@pytest.mark.parametrize("name", AGGREGATORS)
+@pytest.mark.parametrize("name", MULTI_AFFINE)
 @pytest.mark.parametrize("label_size", [None, LABEL])
 def test_the_shared_dense_tensor_is_symmetric_in_the_slots_unless_order_matters(
     name: str, label_size: int | None
@@ -140,7 +181,7 @@ def test_the_shared_dense_tensor_is_symmetric_in_the_slots_unless_order_matters(
     tensor = make(name, shared=True, label_size=label_size).to_dense()
     first = 0 if label_size is None else 1
     swapped = tensor.transpose(first, first + 2)
-    assert torch.allclose(tensor, swapped, atol=1e-12) == (name != "tensor-train")
+    assert torch.allclose(tensor, swapped, atol=1e-12) == (name not in ORDERED)
 
 
 @pytest.mark.parametrize("name", ANY_ARITY)
@@ -151,7 +192,7 @@ def test_a_shared_form_takes_any_number_of_children_and_ignores_absent_ones(name
     for arity in (0, 1, 2, 5):
         children, label = inputs(aggregator, arity=arity)
         result = aggregator(children, label)
-        if arity:
+        if arity and aggregator.multi_affine:
             vectors = [*([] if label is None else [label]), *children.unbind(1)]
             torch.testing.assert_close(result, contract(aggregator.to_dense(arity), vectors), rtol=1e-10, atol=1e-10)
         absent = torch.zeros(NODES, 1, STATE, dtype=torch.float64)
@@ -161,16 +202,15 @@ def test_a_shared_form_takes_any_number_of_children_and_ignores_absent_ones(name
 
 
 @pytest.mark.parametrize("name", AGGREGATORS)
-def test_shared_forms_do_not_see_the_order_of_the_children_except_the_tensor_train(name: str) -> None:
+def test_shared_forms_do_not_see_the_order_of_the_children_except_two(name: str) -> None:
     torch.manual_seed(0)
     aggregator = make(name, shared=True)
     children, _ = inputs(aggregator)
     permuted = aggregator(children[:, [2, 0, 1]])
-    assert torch.allclose(aggregator(children), permuted, atol=1e-12) == (name != "tensor-train")
+    assert torch.allclose(aggregator(children), permuted, atol=1e-12) == (name not in ORDERED)
 
 
-@pytest.mark.parametrize("name", AGGREGATORS)
-@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize(("name", "shared"), SHARED)
 @pytest.mark.parametrize("label_size", [None, 6, 40])
 @pytest.mark.parametrize(
     ("arity", "rank", "state_size"), [(1, 1, 3), (2, 1, 20), (3, 2, 8), (5, 3, 6), (5, 5, 5), (2, 20, 20)]
@@ -186,7 +226,8 @@ def test_balanced_pre_activations_start_with_a_standard_deviation_near_one(
         aggregator = make(
             name, state_size=state_size, out_size=30, arity=arity, shared=shared, label_size=label_size, rank=rank
         )
-    children, label = inputs(aggregator, arity=arity, nodes=5_000)
+    # The normalised forms start so that it is one for a single child.
+    children, label = inputs(aggregator, arity=1 if aggregator.normalises else arity, nodes=5_000)
     with torch.no_grad():
         pre_activations = aggregator(children, label)
     assert 0.7 < float(pre_activations.std()) < 1.4
@@ -203,6 +244,9 @@ def test_balanced_stays_alive_for_many_children(name: str) -> None:
     for shared in (True,) if name == "hadamard" else (False, True):
         aggregator = make(name, arity=50, shared=shared, rank=8 if AGGREGATORS[name].has_rank else None)
         children, _ = inputs(aggregator, arity=50, nodes=20_000)
+        if aggregator.normalises:  # for siblings that are alike; independent ones have less, but not nothing
+            assert 0.1 < float(aggregator(children).detach().std()) < 2
+            children = children[:, :1].expand(-1, 50, -1)
         assert 0.5 < float(aggregator(children).detach().std()) < 2
 
 
@@ -224,15 +268,21 @@ def test_kaiming_draws_each_factor_with_variance_two_over_the_terms_it_sums(name
         "tensor-train": {"start": 31, "cores": 31 * 25, "output": 25},
         "hadamard": {"coefficients": 4},
         "hadamard-product": {"factors": 1},
+        "mean": {"slot_weights": 30},
+        "positional": {"first_weights": 30, "last_weights": 30},
+        "max": {"slot_weights": 30},
     }[name]
     for parameter, fan in expected.items():
         std = float(aggregator.get_parameter(parameter).detach().std())
         assert std == pytest.approx((2 / fan) ** 0.5, rel=0.1), parameter
 
 
-@pytest.mark.parametrize("name", AGGREGATORS)
+@pytest.mark.parametrize("name", [name for name, form in AGGREGATORS.items() if not form.always_shared])
 def test_more_children_than_arity_raise_and_say_what_to_do(name: str) -> None:
-    with pytest.raises(ShapeError, match="expects at most arity=3 children, got 4; raise `arity`, or choose a shared"):
+    with pytest.raises(
+        ShapeError,
+        match="expects at most arity=3 children, got 4; raise `arity`, or choose a shared form that",
+    ):
         make(name)(torch.zeros(2, ARITY + 1, STATE, dtype=torch.float64))
 
 
@@ -345,3 +395,102 @@ def test_forms_that_mix_no_coordinates_expect_as_many_outputs_as_inputs(name: st
             if index[-1] < STATE and tensor[index]
         ]
         assert used and all(entry in (index[-1], STATE) for index in used for entry in index)
+
+
+# Normalised forms
+
+NORMALISED = [name for name, form in AGGREGATORS.items() if form.normalises]
+
+
+def by_loops(name: str, aggregator: Aggregator, children: Tensor, label: Tensor | None) -> Tensor:
+    """Evaluate a normalised form entry by entry with Python's own numbers, from its equation."""
+    weights = {each: parameter.tolist() for each, parameter in aggregator.named_parameters()}
+    result = []
+    for node, states in enumerate(children.tolist()):
+        states = [state for state in states if any(entry != 0 for entry in state)]
+        row, n = [], len(states)
+        for k in range(aggregator.out_size):
+            terms = []
+            for rank, state in enumerate(states):
+                p = rank / (n - 1) if n > 1 else 0.5
+
+                def image(matrix: str, state: list[float] = state, k: int = k) -> float:
+                    return float(sum(entry * line[k] for entry, line in zip(state, weights[matrix], strict=True)))
+
+                if name == "positional":
+                    terms.append((1 - p) * image("first_weights") + p * image("last_weights"))
+                else:
+                    terms.append(image("slot_weights"))
+            value = weights["bias"][k]
+            if label is not None:
+                value += sum(
+                    x * line[k] for x, line in zip(label[node].tolist(), weights["label_weights"], strict=True)
+                )
+            if terms:
+                value += max(terms) if name == "max" else sum(terms) / n
+            row.append(value)
+        result.append(row)
+    return torch.tensor(result, dtype=torch.float64).view(len(children), aggregator.out_size)
+
+
+@pytest.mark.parametrize("name", NORMALISED)
+@pytest.mark.parametrize("label_size", [None, LABEL])
+@pytest.mark.parametrize("arity", [0, 1, 2, 3, 8])
+def test_normalised_forms_are_their_equation_over_the_children_that_are_present(
+    name: str, label_size: int | None, arity: int
+) -> None:
+    torch.manual_seed(0)
+    aggregator = make(name, label_size=label_size)
+    with torch.no_grad():
+        aggregator.get_parameter("bias").normal_()
+    children, label = inputs(aggregator, arity=arity, nodes=20)
+    children *= torch.rand(20, arity, 1) < 0.6  # any number is absent, in any place
+    if arity:
+        children[0, 0, 1:] = 0  # one entry that is not zero is enough
+    expected = by_loops(name, aggregator, children, label)
+    torch.testing.assert_close(aggregator(children, label).detach(), expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", NORMALISED)
+def test_normalised_forms_are_shared_whatever_is_asked_for(name: str) -> None:
+    for shared in (False, True):
+        aggregator = make(name, shared=shared)
+        assert aggregator.shared and aggregator.takes_any_number and "shared=True" in repr(aggregator)
+
+
+@pytest.mark.parametrize("name", NORMALISED)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_million_children_leave_values_and_gradients_bounded(name: str, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    aggregator = make(name, state_size=2, out_size=3).to(dtype)
+    one = torch.randn(1, 1, 2, dtype=dtype)
+    children = one.repeat(1, 1_000_000, 1).requires_grad_()
+    found = aggregator(children)
+    error = 0.02 if dtype == torch.float32 else 1e-9  # of a sum of a million numbers
+    torch.testing.assert_close(found, aggregator(one), rtol=error, atol=error)
+    found.sum().backward()
+    assert isinstance(aggregator, Normalised)
+    matrices = [aggregator.get_parameter(matrix).detach() for matrix in aggregator.matrices]
+    assert children.grad is not None
+    expected = torch.stack(matrices).mean(0).sum(1)  # that of one child
+    torch.testing.assert_close(children.grad.double().sum(1)[0], expected.double(), rtol=1e-3, atol=1e-4)
+
+
+def test_the_maximum_has_no_tensor_and_says_so() -> None:
+    message = "Max has no dense tensor, because it is not multi-affine; choose another form, such as mean or positional"
+    aggregator = make("max")
+    for refused in (aggregator.to_dense, lambda: aggregator.to_dense(5), lambda: Max.from_dense(torch.zeros(4, 4, 2))):
+        with pytest.raises(ConfigurationError, match=message):
+            refused()
+    assert [name for name in AGGREGATORS if name not in MULTI_AFFINE] == ["max"]
+
+
+def test_each_entry_of_the_maximum_gives_its_gradient_to_one_child() -> None:
+    aggregator = Max(state_size=2, arity=3).double()
+    with torch.no_grad():
+        aggregator.slot_weights.copy_(torch.eye(2))
+    children = torch.tensor([[[1.0, -5.0], [0.0, 0.0], [1.0, -3.0]]], dtype=torch.float64, requires_grad=True)
+    found = aggregator(children)
+    assert found.tolist() == [[1.0, -3.0]]  # the absent child's zero is no candidate
+    found.sum().backward()
+    assert children.grad is not None and children.grad.tolist() == [[[1.0, 0.0], [0.0, 0.0], [0.0, 1.0]]]

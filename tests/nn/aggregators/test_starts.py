@@ -6,17 +6,22 @@ import pytest
 import torch
 
 from treefold import LeafLSTM, LeafRNN, OneHot, PerLabel, TreeEncoder, TreeLSTM, TreeRNN
-from treefold.nn.aggregators import AGGREGATORS, Aggregator, Canonical, Sum, TensorTrain, Tucker
+from treefold.nn.aggregators import AGGREGATORS, Aggregator, Canonical, Positional, Sum, TensorTrain, Tucker
 
 
 def moments(aggregator: Aggregator) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the mean and the second moment of each output."""
-    flat = aggregator.to_dense().detach().reshape(-1, aggregator.out_size)
+    """Return the mean and the second moment of each output, for one child if the form normalises."""
+    tensor = aggregator.to_dense(1) if aggregator.normalises else aggregator.to_dense()
+    flat = tensor.detach().reshape(-1, aggregator.out_size)
     return flat[-1], flat.square().sum(0)
 
 
+MULTI_AFFINE = [name for name, form in AGGREGATORS.items() if form.multi_affine]
+
+
 @pytest.mark.parametrize(
-    ("name", "shared", "label_size", "arity"), list(itertools.product(AGGREGATORS, [False, True], [None, 6], [1, 2, 4]))
+    ("name", "shared", "label_size", "arity"),
+    list(itertools.product(MULTI_AFFINE, [False, True], [None, 6], [1, 2, 4])),
 )
 def test_balanced_outputs_have_mean_zero_and_variance_one_exactly(
     name: str, shared: bool, label_size: int | None, arity: int
@@ -35,6 +40,26 @@ def test_balanced_outputs_have_mean_zero_and_variance_one_exactly(
     mean, moment = moments(aggregator)
     torch.testing.assert_close(mean, torch.zeros_like(mean), atol=1e-10, rtol=0)
     torch.testing.assert_close(moment, torch.ones_like(moment), atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize("label_size", [None, 6])
+@pytest.mark.parametrize("arity", [1, 79])
+def test_the_maximum_starts_like_the_mean_which_it_is_for_one_child(label_size: int | None, arity: int) -> None:
+    found = []
+    for name in ("max", "mean"):
+        torch.manual_seed(0)
+        found.append(AGGREGATORS[name](state_size=4, arity=arity, label_size=label_size).state_dict())
+    assert found[0].keys() == found[1].keys()
+    assert all(torch.equal(value, found[1][key]) for key, value in found[0].items())
+
+
+def test_two_independent_children_and_any_like_ones_give_the_positional_mean_a_variance_of_one() -> None:
+    torch.manual_seed(0)
+    form = Positional(state_size=400, out_size=50, arity=79).double()
+    variances = form.to_dense(2).detach()[-1, :-1].square().sum(0) + form.to_dense(2).detach()[:-1, -1].square().sum(0)
+    assert float(variances.mean()) == pytest.approx(1, abs=0.1)
+    alike = torch.randn(500, 1, 400, dtype=torch.float64).expand(-1, 9, -1)
+    assert float(form(alike).detach().var()) == pytest.approx(1, abs=0.1)
 
 
 def test_orders_of_interaction_have_comparable_shares() -> None:

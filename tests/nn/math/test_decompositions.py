@@ -7,6 +7,8 @@ from treefold.errors import ConfigurationError, ShapeError
 from treefold.nn.aggregators import AGGREGATORS, Canonical, Full, Sum, TensorTrain, Tucker
 from treefold.nn.math.decompositions import canonical_als, tensor_train_svd, unfold
 
+MULTI_AFFINE = [name for name, form in AGGREGATORS.items() if form.multi_affine]
+
 
 def random_tensor(arity: int, state: int, out: int, label: int | None = None) -> torch.Tensor:
     torch.manual_seed(0)
@@ -174,7 +176,7 @@ def test_tied_forms_are_fitted_to_a_tensor_that_they_can_hold(form: type, label:
     assert float(error) < 1e-3
 
 
-@pytest.mark.parametrize("name", AGGREGATORS)
+@pytest.mark.parametrize("name", MULTI_AFFINE)
 def test_from_dense_keeps_precision_sizes_and_gradients(name: str) -> None:
     for dtype in (torch.float32, torch.float64):
         out_size = 4 if AGGREGATORS[name].mixes else 3
@@ -184,7 +186,7 @@ def test_from_dense_keeps_precision_sizes_and_gradients(name: str) -> None:
         assert all(parameter.requires_grad and parameter.grad is None for parameter in result.parameters())
 
 
-@pytest.mark.parametrize("name", AGGREGATORS)
+@pytest.mark.parametrize("name", MULTI_AFFINE)
 @pytest.mark.parametrize("shared", [False, True])
 def test_from_dense_leaves_the_tensor_s_own_graph_alone(name: str, shared: bool) -> None:
     torch.manual_seed(0)
@@ -196,7 +198,7 @@ def test_from_dense_leaves_the_tensor_s_own_graph_alone(name: str, shared: bool)
             AGGREGATORS[name].from_dense(bad, 2 if AGGREGATORS[name].has_rank else None)
 
 
-@pytest.mark.parametrize("name", AGGREGATORS)
+@pytest.mark.parametrize("name", MULTI_AFFINE)
 def test_tensors_that_are_no_multi_affine_map_are_refused(name: str) -> None:
     form, rank = AGGREGATORS[name], 2 if AGGREGATORS[name].has_rank else None
     with pytest.raises(
@@ -239,3 +241,23 @@ def test_element_wise_forms_are_found_in_their_own_tensor_and_drop_what_mixes_co
     )
     again = AGGREGATORS[name].from_dense(mixed, label_size=label, shared=shared)
     torch.testing.assert_close(again.to_dense(), tensor, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("label", [None, 2])
+@pytest.mark.parametrize("arity", [1, 2, 3, 5])
+@pytest.mark.parametrize("name", ["mean", "positional"])
+def test_normalised_forms_are_found_in_their_own_tensor_and_nearest_in_others(
+    name: str, arity: int, label: int | None
+) -> None:
+    torch.manual_seed(0)
+    original = AGGREGATORS[name](state_size=2, out_size=4, arity=arity, label_size=label).double()
+    torch.nn.init.normal_(original.get_parameter("bias"))
+    again = AGGREGATORS[name].from_dense(original.to_dense(), label_size=label)
+    torch.testing.assert_close(again.to_dense(), original.to_dense(), rtol=1e-10, atol=1e-10)
+    if name == "mean" or arity > 1:
+        torch.testing.assert_close(again.to_dense(4), original.to_dense(4), rtol=1e-10, atol=1e-10)
+    tensor = random_tensor(arity, 2, 4, label)
+    found = AGGREGATORS[name].from_dense(tensor, label_size=label)
+    torch.autograd.backward((found.to_dense() - tensor).square().sum())
+    for each in found.parameters():  # the squared distance is convex: it is least where its gradient is zero
+        assert each.grad is not None and float(each.grad.norm()) < 1e-10

@@ -1,9 +1,12 @@
-"""Aggregators: the representations of the multi-affine map that combines a node's children."""
+"""Aggregators: the maps that combine a node's children, multi-affine in all forms but `Max`."""
 
 from treefold.nn.aggregators.base import Aggregator, Description, Initialisation
 from treefold.nn.aggregators.canonical import Canonical
 from treefold.nn.aggregators.full import Full
 from treefold.nn.aggregators.hadamard import Hadamard, HadamardProduct
+from treefold.nn.aggregators.max import Max
+from treefold.nn.aggregators.mean import Mean
+from treefold.nn.aggregators.positional import Positional
 from treefold.nn.aggregators.sum import Sum
 from treefold.nn.aggregators.tensor_train import TensorTrain
 from treefold.nn.aggregators.tucker import Tucker
@@ -16,6 +19,9 @@ AGGREGATORS: dict[str, type[Aggregator]] = {
     "tensor-train": TensorTrain,
     "hadamard": Hadamard,
     "hadamard-product": HadamardProduct,
+    "mean": Mean,
+    "positional": Positional,
+    "max": Max,
 }
 
 __all__ = [
@@ -27,6 +33,9 @@ __all__ = [
     "Hadamard",
     "HadamardProduct",
     "Initialisation",
+    "Max",
+    "Mean",
+    "Positional",
     "Sum",
     "TensorTrain",
     "Tucker",

@@ -21,7 +21,9 @@ class Aggregator(nn.Module, abc.ABC):
     r"""A multi-affine map of a node's children, and of its label if ``label_size`` is given: (N, L, C) -> (N, K).
 
     Law: ``aggregator(children, label)`` equals ``contract(aggregator.to_dense(), [label, *children])`` for all inputs,
-    in which `treefold.nn.math.functional.contract` appends the homogeneous coordinate one to each vector.
+    in which `treefold.nn.math.functional.contract` appends the homogeneous coordinate one to each vector. Forms that divide
+    by the number of children have a tensor for each number: ``to_dense(n)`` is that for n children that are present. One form,
+    `Max`, is not multi-affine and has no tensor.
 
     An absent child (⊥) is the zero state, so that its homogeneous vector is ``[0; 1]``; children beyond those given are
     absent. ``shared=True`` treats all slots alike. Shared forms with ``any_arity`` take any number of children, and there
@@ -36,6 +38,12 @@ class Aggregator(nn.Module, abc.ABC):
 
     any_arity: ClassVar[bool] = False
     """Whether the shared form takes any number of children."""
+    always_shared: ClassVar[bool] = False
+    """Whether the form has no other than the shared form: then ``shared`` is True, whatever is asked for."""
+    multi_affine: ClassVar[bool] = True
+    """Whether the map is affine in each input, so that it has a dense tensor."""
+    normalises: ClassVar[bool] = False
+    """Whether the result stays bounded for any number of bounded children; then cells take means over the children, too."""
     has_rank: ClassVar[bool] = True
     """Whether the form has a rank."""
     mixes: ClassVar[bool] = True
@@ -73,7 +81,7 @@ class Aggregator(nn.Module, abc.ABC):
         self.out_size = int(out_size)
         self.label_size = None if label_size is None else int(label_size)
         self.rank = require_rank(name, rank) if self.has_rank else 0
-        self.shared = shared
+        self.shared = shared or self.always_shared
         self.initialisation: Initialisation = initialisation
         self.build()
         self.reset_parameters()
@@ -206,7 +214,7 @@ class Aggregator(nn.Module, abc.ABC):
         if children.shape[1] > self.arity and not self.takes_any_number:
             raise ShapeError(
                 f"{name} expects at most arity={self.arity} children, got {children.shape[1]}; raise `arity`, "
-                f"or choose a shared form that takes any number, such as sum or canonical."
+                f"or choose a shared form that takes any number, such as mean or sum."
             )
         if (label is None) != (self.label_size is None) or (
             label is not None and tuple(label.shape) != (len(children), self.label_size)
@@ -283,6 +291,25 @@ def dense_sizes(tensor: Tensor, label_size: int | None) -> DenseSizes:
         "out_size": tensor.shape[-1],
         "label_size": label_size,
     }
+
+
+def present(children: Tensor) -> Tensor:  # (N, L, C) -> (N, L)
+    """Say which children are there: those whose state is not zero.
+
+    >>> present(torch.tensor([[[0.0, 2.0], [0.0, 0.0]]]))
+    tensor([[ True, False]])
+    """
+    return (children != 0).any(2)
+
+
+def present_count(children: Tensor) -> Tensor:  # (N, L, C) -> (N, 1)
+    """Count the children that are there, at least one, as a divisor.
+
+    >>> present_count(torch.tensor([[[0.0, 2.0], [1.0, 0.0]], [[0.0, 0.0], [0.0, 0.0]]]))
+    tensor([[2.],
+            [1.]])
+    """
+    return present(children).sum(1, keepdim=True).clamp_min(1).to(children.dtype)
 
 
 def require_entries(name: str, entries: int) -> None:

@@ -1,14 +1,14 @@
 """The weighted sum: every child, and the label, contributes on its own."""
 
 from collections.abc import Sequence
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 import torch
 from torch import Tensor, nn
 
-from treefold.kernels.compile import kernel
+from treefold.kernels.compile import inlined, kernel
 from treefold.kernels.layout import FormKernel, GatePlaces
-from treefold.kernels.records import Gradients, Matrix, Plan, States, Weights
+from treefold.kernels.records import Gradients, Matrix, Plan, States, Vector, Weights
 from treefold.nn.aggregators.base import Aggregator
 
 # Axes:  N nodes of one level · L child slots · C state size · K output size · M label size
@@ -48,26 +48,12 @@ class Sum(Aggregator):
 
     def dense(self, arity: int) -> Tensor:
         """Write out the paper's T⁺: zero in every entry that would multiply two inputs."""
-        modes = [self.state_size + 1] * arity
-        if self.label_size is not None:
-            modes.insert(0, self.label_size + 1)
-        tensor = self.bias.new_zeros(*modes, self.out_size)
-        tensor[tuple(size - 1 for size in modes)] = self.bias
-        weights = [self.slot_weights] * arity if self.shared else list(self.slot_weights)
-        if self.label_weights is not None:
-            weights.insert(0, self.label_weights)
-        for mode, weight in enumerate(weights):
-            tensor[_only(mode, modes)] = weight
-        return tensor
+        slots = [self.slot_weights] * arity if self.shared else list(self.slot_weights)
+        return linear_tensor(slots, self.label_weights, self.bias)
 
     def decompose(self, tensor: Tensor) -> None:
         """Keep the entries that multiply one input at most: the nearest sum in the Frobenius norm."""
-        modes = tensor.shape[:-1]
-        linear = [tensor[_only(mode, modes)] for mode in range(len(modes))]
-        self.bias.copy_(tensor[tuple(size - 1 for size in modes)])
-        if self.label_weights is not None:
-            self.label_weights.copy_(linear.pop(0))
-        slots = torch.stack(linear)
+        slots = take_linear(tensor, self.label_weights, self.bias)
         self.slot_weights.copy_(slots.mean(0) if self.shared else slots)
 
     def multiply_adds(self, arity: int | None = None) -> int:
@@ -100,6 +86,27 @@ class Sum(Aggregator):
         places.core("bias")
 
 
+def linear_tensor(slots: Sequence[Tensor], label_weights: Tensor | None, bias: Tensor) -> Tensor:
+    """Write out W x + Σ_j U_j h_j + b as a dense tensor: zero in every entry that would multiply two inputs."""
+    matrices = [*([] if label_weights is None else [label_weights]), *slots]
+    modes = [len(matrix) + 1 for matrix in matrices]
+    tensor = bias.new_zeros(*modes, len(bias))
+    tensor[tuple(size - 1 for size in modes)] = bias
+    for mode, matrix in enumerate(matrices):
+        tensor[_only(mode, modes)] = matrix
+    return tensor
+
+
+def take_linear(tensor: Tensor, label_weights: Tensor | None, bias: Tensor) -> Tensor:  # -> (L, C, K)
+    """Copy W and b out of a dense tensor, and return the matrix of each slot: its entries that multiply one input at most."""
+    modes = tensor.shape[:-1]
+    linear = [tensor[_only(mode, modes)] for mode in range(len(modes))]
+    bias.copy_(tensor[tuple(size - 1 for size in modes)])
+    if label_weights is not None:
+        label_weights.copy_(linear.pop(0))
+    return torch.stack(linear)
+
+
 def _only(mode: int, sizes: Sequence[int]) -> tuple[int | slice, ...]:
     """Index the entries that multiply the input of one mode and no other."""
     return tuple(slice(0, size - 1) if other == mode else size - 1 for other, size in enumerate(sizes))
@@ -110,6 +117,32 @@ def sum_kernel(size: int) -> FormKernel:
     return FormKernel(sum_forward, sum_backward, images=size, label_images=size, core=size)
 
 
+@inlined
+def write_affine(weights: Weights, plan: Plan, states: States, unit: int, operator: Any, line: Vector) -> None:
+    """Write W x + b, (G·C,)."""
+    width = weights.tables.cells[0].gates * weights.tables.state_size
+    bias = weights.values[operator.core : operator.core + width]
+    for k in range(width):
+        line[k] = bias[k]
+    if operator.label_size > 0:
+        image = states.label[plan.label_of[unit]]
+        for k in range(width):
+            line[k] += image[k]
+
+
+@inlined
+def affine_backward(weights: Weights, plan: Plan, gradients: Gradients, unit: int, operator: Any, line: Vector) -> None:
+    """Give the gradient to b and to the label's image."""
+    width = weights.tables.cells[0].gates * weights.tables.state_size
+    bias = gradients.values[operator.core : operator.core + width]
+    for k in range(width):
+        bias[k] += line[k]
+    if operator.label_size > 0:
+        image = gradients.label[plan.label_of[unit]]
+        for k in range(width):
+            image[k] += line[k]
+
+
 @kernel
 def sum_forward(
     weights: Weights, plan: Plan, states: States, labels: Matrix, start: int, stop: int, group: int, out: Matrix
@@ -117,15 +150,9 @@ def sum_forward(
     """Add up the bias and the images, (G·C,)."""
     operator = weights.tables.operators[plan.groups[group].operator]
     width = weights.tables.cells[0].gates * weights.tables.state_size
-    bias = weights.values[operator.core : operator.core + width]
     for unit in range(start, stop):
         line = out[unit]
-        for k in range(width):
-            line[k] = bias[k]
-        if operator.label_size > 0:
-            image = states.label[plan.label_of[unit]]
-            for k in range(width):
-                line[k] += image[k]
+        write_affine(weights, plan, states, unit, operator, line)
         for t in range(plan.children[unit], plan.children[unit + 1]):
             image = states.projected[plan.child_edge[t]]
             for k in range(width):
@@ -147,15 +174,9 @@ def sum_backward(
     """Give the gradient to the bias and to every image."""
     operator = weights.tables.operators[plan.groups[group].operator]
     width = weights.tables.cells[0].gates * weights.tables.state_size
-    bias = gradients.values[operator.core : operator.core + width]
     for unit in range(start, stop):
         line = delta[unit]
-        for k in range(width):
-            bias[k] += line[k]
-        if operator.label_size > 0:
-            image = gradients.label[plan.label_of[unit]]
-            for k in range(width):
-                image[k] += line[k]
+        affine_backward(weights, plan, gradients, unit, operator, line)
         for t in range(plan.children[unit], plan.children[unit + 1]):
             image = gradients.projected[plan.child_edge[t]]
             for k in range(width):

@@ -130,6 +130,14 @@ class ChildGates(nn.Module):
             if self.label_weights is not None:
                 self.label_weights.normal_(std=(size + label_size) ** -0.5 if balanced else (2 / label_size) ** 0.5)
 
+    def share(self) -> None:
+        """Give all slots the same gate, the mean of those that they have."""
+        if not self.shared:
+            for name in ("slot_weights", "slot_biases"):
+                old = self.get_parameter(name)
+                setattr(self, name, nn.Parameter(old.detach().mean(0), requires_grad=old.requires_grad))
+            self.shared = True
+
     def forward(self, h: Tensor, label: Tensor | None) -> Tensor:
         """Return the gates for the children's states."""
         if self.shared:

@@ -14,9 +14,11 @@ from treefold.kernels.affine import (
     slope,
 )
 from treefold.kernels.compile import kernel, matrix
+from treefold.kernels.fold import present_children
 from treefold.kernels.layout import CellKernel, CellLayout
 from treefold.kernels.records import SIGMOID, Gradients, Ints, Plan, States, Weights
 from treefold.nn.aggregators import Aggregator, Initialisation
+from treefold.nn.aggregators.base import present_count
 from treefold.nn.cells.base import (
     ACTIVATIONS,
     Activation,
@@ -29,7 +31,7 @@ from treefold.nn.cells.base import (
 )
 
 # Axes:  N nodes of one level · L child slots · C state size · M label size
-# The cache of an edge is the gated child, then its gate, (2C,); that of a unit is the sum of its gated children, (C,).
+# The cache of an edge is the gated child, then its gate, (2C,); that of a unit is the sum or mean of its gated children, (C,).
 
 
 @kernel
@@ -96,18 +98,22 @@ def edges_weights(weights: Weights, plan: Plan, states: States, gradients: Gradi
 
 @kernel
 def gru_forward(weights: Weights, plan: Plan, states: States, start: int, stop: int, operator: int) -> None:
-    """Turn the pre-activations of units into h; keep the sum of the gated children."""
-    size, one = weights.tables.state_size, weights.values.dtype.type(1)
+    """Turn the pre-activations of units into h; keep the sum or mean of the gated children."""
+    size, one, row = weights.tables.state_size, weights.values.dtype.type(1), weights.tables.operators[operator]
     for unit in range(start, stop):
         z, u, total = states.gates[unit, :size], states.gates[unit, size:], states.units[unit]
         sigmoid(z)
-        activate(u, weights.tables.operators[operator].activation)
+        activate(u, row.activation)
         for k in range(size):
             total[k] = 0
         for child in range(plan.children[unit], plan.children[unit + 1]):
             gated = states.edges[plan.child_edge[child]]
             for k in range(size):
                 total[k] += gated[k]
+        if row.normalises:
+            share = weights.values.dtype.type(1 / present_children(weights, plan, states, unit))
+            for k in range(size):
+                total[k] *= share
         h = states.memory[unit]
         for k in range(size):
             h[k] = z[k] * u[k] + (one - z[k]) * total[k]
@@ -118,7 +124,7 @@ def gru_backward(
     weights: Weights, plan: Plan, states: States, gradients: Gradients, start: int, stop: int, operator: int
 ) -> None:
     """Turn the gradients of h into those of the pre-activations and of the gated children."""
-    size, one = weights.tables.state_size, weights.values.dtype.type(1)
+    size, one, row = weights.tables.state_size, weights.values.dtype.type(1), weights.tables.operators[operator]
     for unit in range(start, stop):
         z, u, total = states.gates[unit, :size], states.gates[unit, size:], states.units[unit]
         d_h, d_z, d_u = gradients.memory[unit], gradients.gates[unit, :size], gradients.gates[unit, size:]
@@ -126,11 +132,14 @@ def gru_backward(
             d_z[k] = d_h[k] * (u[k] - total[k])
             d_u[k] = d_h[k] * z[k]
         slope(z, SIGMOID, d_z)
-        slope(u, weights.tables.operators[operator].activation, d_u)
+        slope(u, row.activation, d_u)
+        share = one
+        if row.normalises:
+            share = weights.values.dtype.type(1 / present_children(weights, plan, states, unit))
         for child in range(plan.children[unit], plan.children[unit + 1]):
             d_gated = gradients.edges[plan.child_edge[child]]
             for k in range(size):
-                d_gated[k] += d_h[k] * (one - z[k])
+                d_gated[k] += share * d_h[k] * (one - z[k])
 
 
 _KERNEL = CellKernel(
@@ -155,7 +164,8 @@ class TreeGRU(InnerCell):
         h = z \circ u + (1 - z) \circ \sum_j g_j
 
     The gate of a child sees the label and that child alone, like the forget gate of the Tree-LSTM, and like it opens with a bias
-    of one. An absent child adds nothing.
+    of one. An absent child adds nothing. With an aggregator that normalises (`Mean`, `Positional`, `Max`), the sum over the n
+    children whose :math:`g_j` is not zero is divided by n, so that h stays bounded for any number of children.
 
     >>> import torch
     >>> cell = TreeGRU("tucker", state_size=4, arity=2, rank=3)
@@ -192,7 +202,10 @@ class TreeGRU(InnerCell):
         gated = self.child_gates(children, label) * children  # (N, L, C)
         z = self.update_gate(gated, label).sigmoid()
         u = ACTIVATIONS[self.update](self.candidate(gated, label))
-        h: Tensor = z * u + (1 - z) * gated.sum(1)
+        total = gated.sum(1)  # (N, C)
+        if self.update_gate.normalises:
+            total = total / present_count(gated)
+        h: Tensor = z * u + (1 - z) * total
         return h
 
     def gates(self) -> list[Aggregator]:

@@ -8,9 +8,11 @@ from torch import Tensor
 from treefold.errors import ShapeError, require_choice
 from treefold.kernels.affine import activate, copy, sigmoid, slope, tanh
 from treefold.kernels.compile import kernel
+from treefold.kernels.fold import present_children
 from treefold.kernels.layout import CellKernel, CellLayout
 from treefold.kernels.records import SIGMOID, Gradients, Plan, States, Weights
 from treefold.nn.aggregators import Aggregator, Initialisation
+from treefold.nn.aggregators.base import present_count
 from treefold.nn.cells.base import (
     ACTIVATIONS,
     Activation,
@@ -35,6 +37,9 @@ def lstm_forward(weights: Weights, plan: Plan, states: States, start: int, stop:
         activate(gates[2 * size :], row.activation)
         h, c = memory[:size], memory[size:]
         i, o, u = gates[:size], gates[size : 2 * size], gates[2 * size :]
+        share = weights.values.dtype.type(1)
+        if row.normalises:
+            share = weights.values.dtype.type(1 / present_children(weights, plan, states, unit))
         for k in range(size):
             c[k] = i[k] * u[k]
         for t in range(plan.children[unit], plan.children[unit + 1]):
@@ -48,7 +53,7 @@ def lstm_forward(weights: Weights, plan: Plan, states: States, start: int, stop:
                     f[k] += image[k]
             sigmoid(f)
             for k in range(size):
-                c[k] += f[k] * child[k]
+                c[k] += share * f[k] * child[k]
         copy(c, squashed)
         tanh(squashed)
         for k in range(size):
@@ -73,6 +78,10 @@ def lstm_backward(
             d_u[k] = d_c[k] * i[k]
         slope(gates[: 2 * size], SIGMOID, delta[: 2 * size])
         slope(u, row.activation, d_u)
+        if row.normalises:  # from here on, the gradient of the mean
+            share = weights.values.dtype.type(1 / present_children(weights, plan, states, unit))
+            for k in range(size):
+                d_c[k] *= share
         for t in range(plan.children[unit], plan.children[unit + 1]):
             slot = weights.tables.slots[row.first_slot + (0 if row.shared else plan.child_slot[t])]
             d_image = gradients.projected[plan.child_edge[t], slot.part : slot.part + size]
@@ -97,6 +106,9 @@ class TreeLSTM(InnerCell):
     .. math::
         i = \sigma(f^I(x, h_1 \dots h_L)),\quad o = \sigma(f^O(x, h_1 \dots h_L)),\quad u = \tanh(f^U(x, h_1 \dots h_L)), \\
         f_j = \sigma(W^f x + U^f_j h_j + b^f_j),\quad c = i \circ u + \sum_j f_j \circ c_j,\quad h = o \circ \tanh(c)
+
+    With an aggregator that normalises (`Mean`, `Positional`, `Max`), the sum over the n children that are present is divided by
+    n, so that c stays bounded for any number of children: :math:`c = i \circ u + \frac1n \sum_j f_j \circ c_j`.
 
     The paper writes σ for u: ``update="sigmoid"``. The memory is [h; c]. Balanced initialisation opens the forget gates
     with a bias of one.
@@ -141,7 +153,10 @@ class TreeLSTM(InnerCell):
         i = self.input_gate(h, label).sigmoid()
         o = self.output_gate(h, label).sigmoid()
         u = ACTIVATIONS[self.update](self.update_value(h, label))
-        c = i * u + (self.forget_gates(h, label) * c).sum(1)  # (N, C)
+        kept = (self.forget_gates(h, label) * c).sum(1)  # (N, C)
+        if self.input_gate.normalises:
+            kept = kept / present_count(h)
+        c = i * u + kept
         return torch.cat([o * c.tanh(), c], dim=1)
 
     @property
