@@ -124,3 +124,19 @@ def states_down(tree: Tree, cell: Cell, names: list[str], parent: Tensor | None 
         if child is not None:
             below += states_down(child, cell, names, memory, place)
     return [*below, memory]
+
+
+def states_by_siblings(tree: Tree, cell: Cell, names: list[str], elder: Tensor | None = None) -> list[Tensor]:
+    """Return the memories of all nodes in post-order; each sees its last child and its previous sibling."""
+    absent = torch.zeros(cell.memory_size, dtype=torch.float64)
+    below: list[Tensor] = []
+    last: Tensor | None = None
+    for child in tree.children:
+        if child is not None:
+            below += states_by_siblings(child, cell, names, last)
+            last = below[-1]
+    label = None if cell.label_size is None else label_vector(tree, names, cell.label_size)
+    context = [absent if last is None else last, *([] if elder is None else [elder])]
+    if last is None and elder is None:
+        context = []
+    return [*below, transition(cell, str(tree.label), label, context)]

@@ -17,6 +17,7 @@ from treefold.training.build import build_model, facts_of, resolve
 from treefold.training.examples import Score, by_nodes, epoch_batches, outputs_of
 from treefold.training.settings import ModelSettings, TrainingSettings
 from treefold.training.trainer import Trainer, _rate_factor
+from treefold.trees.batch import Ints
 
 DATA = make_listops(120, seed=0)
 
@@ -211,8 +212,8 @@ def test_a_loss_that_is_not_finite_stops_with_its_place_and_a_hint() -> None:
         next(iter(model.head.parameters())).fill_(float("nan"))
     with pytest.raises(
         TrainingError,
-        match=r"epoch 1, batch 1: training diverged: the loss became nan, also after the learning rate was halved 3 times, to 0.125; "
-        r"set clip=1, or look for very large numbers",
+        match=r"epoch 1, batch 1: training diverged: the loss became nan, also after the learning rate was halved 3 times, "
+        r"to 0.125; set clip=1, or look for very large numbers",
     ):
         fit(model, examples, TrainingSettings(epochs=1))
     with pytest.raises(TrainingError, match=r"to 0.0125; lower clip \(now 1\), or look"):

@@ -68,14 +68,15 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
 
     Model: ``cell`` ("lstm", "gru", "rnn"), ``aggregator``, ``state_size``, ``rank``, ``shared``, ``arity``, ``per_label`` (a cell
     for each operator), ``labels`` ("onehot", "thermometer", "embedding", "numeric"), ``label_size``, ``direction`` ("up", "down",
-    "both"), ``siblings`` (states follow the order of siblings), ``readout`` ("root", "mean", "max", "sum", "attention", or several
-    joined by +), ``hidden`` layers of the head, ``dropout``, for pairs ``comparison`` ("tensor", "distance") and ``levels`` (of
-    `TreePairRegressor`): see `ModelSettings`.
+    "both"), ``siblings`` (states follow the order of siblings), ``readout`` ("root", "mean", "max", "sum", "attention", or
+    several joined by +), ``hidden`` layers of the head, ``dropout``, for pairs ``comparison`` ("tensor", "distance") and
+    ``levels`` (of `TreePairRegressor`): see `ModelSettings`.
 
     Training: ``optimiser`` ("adamw", "adadelta"), ``learning_rate``, ``schedule`` ("cosine", "constant"), ``epochs``,
     ``batch_size``, ``l2``, ``weight_decay``, ``clip``: see `TrainingSettings`. A ``validation_fraction`` of the trees is held out,
-    if these are ten or more. With ``keep="best"``, the weights of the best epoch are kept, and training stops if ``patience``
-    epochs in a row were no better; with ``keep="last"``, those of the last. ``class_weight`` is None, "balanced" or a dict.
+    if these are ten or more. With ``keep="best"``, the weights of the best epoch are kept, and training stops if
+    ``patience`` epochs in a row were no better; with ``keep="last"``, those of the last. ``class_weight`` is None, "balanced" or
+    a dict.
 
     ``unknown`` says how to treat labels that no training tree had: "error" raises, "zero" gives them a zero label vector. If
     operators have their own cells, an inner node with an unknown label then counts as a leaf. ``warm_start`` continues from
