@@ -238,7 +238,7 @@ def test_an_inner_node_that_is_no_operator_is_named() -> None:
 
 
 def test_an_unknown_label_is_named_with_the_nearest_known_one() -> None:
-    encoder = TreeEncoder(TreeRNN("sum", state_size=2, arity=2, label_size=2), OneHot(["MIN", "MAX"]))
+    encoder = TreeEncoder(TreeRNN("sum", state_size=2, arity=2, label_size=2), OneHot(["MIN", "MAX"]), unknown="error")
     with pytest.raises(
         VocabularyError, match=r"tree 1 of the batch: expected one of 2 known labels, got 'MAXX' \(nearest known: 'MAX'"
     ):
@@ -246,7 +246,7 @@ def test_an_unknown_label_is_named_with_the_nearest_known_one() -> None:
 
 
 def test_text_and_vector_labels_are_not_mixed_up() -> None:
-    numeric = TreeEncoder(TreeRNN("sum", state_size=2, arity=2, label_size=2), Numeric(size=2))
+    numeric = TreeEncoder(TreeRNN("sum", state_size=2, arity=2, label_size=2), Numeric(size=2), unknown="error")
     with pytest.raises(TreeError, match="expected a vector label, or one of the operators"):
         numeric(Forest(["(f [1 2])"]).batch())
     with pytest.raises(
@@ -321,7 +321,11 @@ def test_the_meaning_of_labels_is_a_table_that_is_short_or_no_longer_than_the_ba
     alphabet = encoder.alphabet(forest.vocabulary, 5)
     assert alphabet is not None and alphabet.operators == 2 and alphabet.allowed.tolist() == [ARITY, ARITY, 0]
     codes = dict(zip(forest.vocabulary, alphabet.codes.tolist(), strict=False))
-    assert codes == {"f": 0, "g": 1, "a": 2, "b": 3, "unknown": -1} and alphabet.codes[-1] == -1
+    assert codes == {"f": 0, "g": 1, "a": 2, "b": 3, "unknown": 7} and alphabet.codes[-1] == -1
+    assert not alphabet.vectors[7 - 2].any()  # the row after those of the five leaves
+    encoder.unknown = "error"
+    alphabet = encoder.alphabet(forest.vocabulary, 5)
+    assert alphabet is not None and alphabet.codes[forest.vocabulary.code("unknown")] == -1
     numeric = TreeEncoder(TreeRNN("sum", state_size=2, arity=2, label_size=2), Numeric(size=2))
     assert numeric.alphabet(forest.vocabulary, 100) is None
 

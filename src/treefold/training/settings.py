@@ -77,7 +77,10 @@ class Settings(BaseModel):
 class ModelSettings(Settings):
     """Settings of a model; those that are None are chosen from the data.
 
-    ``cell`` is a name of `CELLS`, ``aggregator`` one of `AGGREGATORS`; a user's own count as well.
+    ``cell`` is a name of `CELLS`, ``aggregator`` one of `AGGREGATORS`; a user's own count as well. Labels that fewer than
+    ``min_count`` training trees have count as ``<unk>``, and in training each label with the probability ``label_dropout``.
+    With ``edge_labels``, ``nsubj:dog`` is the label ``dog`` at an edge ``nsubj``. ``embeddings`` is a file of word vectors, with
+    which labels start; ``embeddings_frozen`` keeps them as they are.
     """
 
     cell: Annotated[str, _part("cell", "lstm")] = "lstm"
@@ -87,7 +90,7 @@ class ModelSettings(Settings):
     shared: bool | None = None
     arity: Count | None = None
     per_label: bool | None = None
-    labels: Literal["onehot", "thermometer", "embedding", "numeric"] | None = None
+    labels: Literal["onehot", "thermometer", "embedding", "ngrams", "numeric"] | None = None
     label_size: Count | None = None
     update: Literal["tanh", "sigmoid"] = "tanh"
     initialisation: Literal["balanced", "kaiming"] = "balanced"
@@ -95,6 +98,11 @@ class ModelSettings(Settings):
     hidden: tuple[Count, ...] = (20, 20)
     comparison_size: Count = 75
     dropout: Share = 0.0
+    min_count: Count | None = None
+    label_dropout: Share = 0.0
+    edge_labels: bool = False
+    embeddings: str | None = None
+    embeddings_frozen: bool = False
 
 
 class TrainingSettings(Settings):
