@@ -211,7 +211,7 @@ def test_unknown_labels_count_as_unk_and_are_noted_or_are_errors(treefold: Treef
     done = treefold("predict", folder, stdin="(MAX 1 (NEW (MIN 3)) 2)\n(MAX eleven NEW)\n(MAX 1 2)")
     assert done.code == 0 and len(done.lines) == 3
     said = " ".join(done.said.split())
-    assert "note: 2 labels (3 of 11 nodes) were not in the training trees; they count as <unk>" in said
+    assert "note: 2 labels (3 of 12 nodes) were not in the training trees; they count as <unk>" in said
     leaf = treefold("predict", folder, stdin="(MAX 1 NEW 2)").lines[0]["probabilities"]
     assert done.lines[0]["probabilities"] == leaf  # a node that is no operator has no children
     assert "note:" not in treefold("predict", folder, stdin="(MAX 1 2)").said
@@ -221,7 +221,9 @@ def test_unknown_labels_count_as_unk_and_are_noted_or_are_errors(treefold: Treef
     assert "line 2: expected one of the 14 labels that the model knows, got 'MAXX' (nearest known: 'MAX')" in said
     assert "let it count as <unk> with --unknown unk" in said
     done = treefold("predict", folder, "--unknown", "absent", stdin="7")
-    assert done.code == 2 and "one of 'unk', 'error', got 'absent', a word of older versions" in " ".join(done.said.split())
+    assert done.code == 2 and "one of 'unk', 'error', got 'absent', a word of older versions" in " ".join(
+        done.said.split()
+    )
 
 
 def test_empty_input_has_no_answers(treefold: Treefold, tmp_path: Path) -> None:
@@ -280,9 +282,11 @@ def test_embeddings_are_the_states_of_the_roots(treefold: Treefold, tmp_path: Pa
     assert "got one that exists" in treefold("embed", run.folder, path, "--out", tmp_path / "x.npy").said
     assert "ends in .npy or .csv, got 'x.txt'" in treefold("embed", run.folder, path, "--out", tmp_path / "x.txt").said
     path.write_text("(MAX 1 2)\n(MAXX 1)\n")
-    done = treefold("embed", run.folder, path, "--out", tmp_path / "y.npy")
+    done = treefold("embed", run.folder, path, "--unknown", "error", "--out", tmp_path / "y.npy")
     assert done.code == 2 and "trees.txt, line 2: expected one of the 14 labels" in done.said
     assert not (tmp_path / "y.npy").exists()
+    done = treefold("embed", run.folder, path, "--out", tmp_path / "y.npy")
+    assert len(np.load(tmp_path / "y.npy")) == 2 and "note: 1 label (1 of 5 nodes)" in done.said
 
 
 @pytest.mark.parametrize("run", [runs.listops, runs.lrt, runs.nodes, runs.numbers, runs.full])

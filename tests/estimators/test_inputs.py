@@ -137,7 +137,10 @@ def test_weights_that_mean_nothing_are_refused(weights: object, message: str) ->
         ),
         ({"epochs": "many"}, "TreeClassifier: epochs: input should be a number"),
         ({"unknown": "unkn"}, r"expects unknown to be one of 'unk', 'error', got 'unkn' \(nearest known: 'unk'\)"),
-        ({"unknown": "zero"}, r"one of 'unk', 'error', got 'zero', a word of older versions; with 'unk', unknown labels"),
+        (
+            {"unknown": "zero"},
+            r"one of 'unk', 'error', got 'zero', a word of older versions; with 'unk', unknown labels",
+        ),
         ({"validation_fraction": 1.0}, "expects validation_fraction to be at least 0 and below 1, got 1.0"),
         ({"class_weight": "even"}, "expects class_weight to be None, 'balanced' or a dict of classes, got 'even'"),
         ({"class_weight": {"odds": 2}}, r"class_weight to name classes of y, got 'odds' \(nearest known: 'odd'\)"),

@@ -56,10 +56,10 @@ class LabelCheck:
         if not self.labels:
             return None
         count, nodes = len(self.labels), self.labels.total()
-        return (
-            f"note: {count:,} label{'s' * (count > 1)} ({nodes:,} of {self.nodes:,} nodes) were not in the training trees; "
-            f"they count as {UNKNOWN}"
-        )
+        one = count == 1
+        labels, were = "label" if one else "labels", "was" if one else "were"
+        counts = "it counts" if one else "they count"
+        return f"note: {count:,} {labels} ({nodes:,} of {self.nodes:,} nodes) {were} not in the training trees; {counts} as {UNKNOWN}"
 
 
 def answered(

@@ -54,8 +54,9 @@ def _of_text(path: Path, wanted: set[str]) -> tuple[dict[str, Vectors], int]:
     with path.open("rb") as file:
         for number, line in _lines(file):
             spaces = line.count(b" ")
-            if not size and spaces == 1 and all(part.isdigit() for part in line.split()):
-                continue  # the header: number of words, length of vectors
+            if not size and spaces == 1 and line.replace(b" ", b"").isdigit():  # the header: number of words, length
+                size = int(line.split()[1])
+                continue
             size = size or spaces
             word, _, rest = line.partition(b" ")
             if spaces > size and not _is_number(rest.partition(b" ")[0]):  # a word with spaces

@@ -263,13 +263,14 @@ class TreeEncoder(nn.Module):
         labels = self.labels
         assert labels is not None
         vectors = torch.tensor(batch.vectors, dtype=like.dtype, device=like.device)  # a copy: the map is read-only
+        result: Tensor
         if not isinstance(labels, Features):
-            result: Tensor = labels(torch.from_numpy(codes).to(like.device), vectors)
+            result = labels(torch.from_numpy(codes).to(like.device), vectors)
             return result
         distinct, places = np.unique(codes, return_inverse=True)
         bags = self._meaning_of(batch.vocabulary).bags
-        sums = labels(torch.from_numpy(distinct).to(like.device), vectors, bags)
-        return sums.index_select(0, torch.from_numpy(places).to(like.device))
+        result = labels(torch.from_numpy(distinct).to(like.device), vectors, bags)
+        return result.index_select(0, torch.from_numpy(places).to(like.device))
 
     def _translate(self, batch: Batch) -> tuple[Ints, Ints]:
         count = len(self.operators)

@@ -250,7 +250,8 @@ class Features(LearntTable):
 
     def bags(self, vocabulary: Iterable[str], *, dropped: bool = False) -> Bags:
         """Return the features of labels; with ``dropped``, as if none of the labels were known, except their edges."""
-        starts, rows, weights = [0], [], []
+        starts, rows = [0], list[int]()
+        weights: list[float] = []
         for text in vocabulary:
             edge, label = split_edge(text) if self.edges else (None, text)
             if edge is not None:

@@ -16,7 +16,15 @@ from treefold.training.settings import RunSettings, Settings
 VERSION: Final = 1
 RESULTS, DAMAGED = "results.jsonl", "results.jsonl.damaged"
 _NOT_IN_KEY: Final = {"checkpoint_minutes", "tensorboard"}  # they do not change the outcome of a run
-_ADDED_LATER: Final = {"reduction": "mean"}  # keys of older runs lack these settings, which then had this value
+# Keys of older runs lack these settings, which then had this value.
+_ADDED_LATER: Final = {
+    "reduction": "mean",
+    "min_count": None,
+    "label_dropout": 0.0,
+    "edge_labels": False,
+    "embeddings": None,
+    "embeddings_frozen": False,
+}
 
 
 class Stopped(Settings):
@@ -80,11 +88,12 @@ def key_of(settings: RunSettings, fingerprint: Mapping[str, Any]) -> str:
     False
     """
     values = settings.model_dump(mode="json")
-    values["training"] = {
-        name: value
-        for name, value in values["training"].items()
-        if name not in _NOT_IN_KEY and (name not in _ADDED_LATER or value != _ADDED_LATER[name])
-    }
+    for group in ("model", "training"):
+        values[group] = {
+            name: value
+            for name, value in values[group].items()
+            if name not in _NOT_IN_KEY and (name not in _ADDED_LATER or value != _ADDED_LATER[name])
+        }
     content = json.dumps({"version": VERSION, "data": dict(fingerprint), "settings": values}, sort_keys=True)
     return hashlib.blake2b(content.encode(), digest_size=8).hexdigest()
 

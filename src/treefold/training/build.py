@@ -94,7 +94,7 @@ def resolve(settings: ModelSettings, facts: Facts) -> tuple[ModelSettings, Label
 
     >>> settings, labels = resolve(ModelSettings(), facts_of(Forest(["(MAX 3 (MIN 1 2))"])))
     >>> settings.aggregator, settings.rank, settings.labels, labels
-    ('tucker', 3, 'thermometer', Labels(operators=('MAX', 'MIN'), names=('1', '2', '3')))
+    ('tucker', 3, 'thermometer', Labels(operators=('MAX', 'MIN'), names=('1', '2', '3'), ...
     """
     apart = (
         not set(facts.inner) & set(facts.leaves)
