@@ -10,6 +10,7 @@ from tests import runs
 from treefold import Forest, Tree
 from treefold.analysis import evaluation
 from treefold.analysis.evaluation import Evaluation, Group, evaluate
+from treefold.analysis.prediction import LabelCheck
 from treefold.data.dataset import Dataset
 from treefold.errors import ConfigurationError, TreeError, VocabularyError
 from treefold.training import Examples
@@ -155,11 +156,15 @@ def test_what_the_model_does_not_know_is_said_in_words() -> None:
         ConfigurationError, match="expected the model's 10 classes, got 'seven' in the data set; rename it"
     ):
         judge(["7"], ("seven",))
+    unknown = Dataset(Forest(["7", "(MAXX 1 2)"]), np.zeros(2, np.int64), ("7",), {})
     with pytest.raises(
         VocabularyError,
         match=r"tree 1 of the data set: expected one of the 14 labels .* 'MAXX' \(nearest known: 'MAX'\)",
     ):
-        judge(["7", "(MAXX 1 2)"])
+        evaluate(run.saved, unknown, check=LabelCheck(run.saved, "error"))
+    check = LabelCheck(run.saved)
+    assert evaluate(run.saved, unknown, check=check).count == 2
+    assert check.note() == "note: 1 label (1 of 4 nodes) was not in the training trees; it counts as <unk>"
     with pytest.raises(TreeError, match="tree 1 of the data set: node 'MAX' has 7 children, but arity=5"):
         judge(["7", "(MAX 1 2 3 4 5 6 7)"])
     data = Dataset(Forest(["7", "7"]), np.array([0]), ("7",), {}, pairs=True)

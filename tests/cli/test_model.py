@@ -186,10 +186,10 @@ def test_a_bad_line_ends_the_work_with_its_number_or_is_left_out(
     line = bad if isinstance(bad, bytes) else bad.encode()
     text = b"(MAX 1 2)\n\n" + line + b"\n7\n"
     folder = runs.listops().folder
-    stopped = treefold("predict", folder, stdin=text)
+    stopped = treefold("predict", folder, "--unknown", "error", stdin=text)
     assert stopped.code == 2 and message in stopped.said
     assert [found["tree"] for found in stopped.lines] == ["(MAX 1 2)"]  # what came before is answered
-    skipped = treefold("predict", folder, "--skip-bad", stdin=text)
+    skipped = treefold("predict", folder, "--unknown", "error", "--skip-bad", stdin=text)
     assert skipped.code == 0 and [found["tree"] for found in skipped.lines] == ["(MAX 1 2)", "7"]
     assert f"left out: standard input, {message.removeprefix('standard input, ')}" in skipped.said
     assert "left out 1, answered 2" in skipped.said
@@ -215,16 +215,24 @@ def test_one_tree_for_a_model_of_pairs_is_told(treefold: Treefold) -> None:
         assert done.code == 2 and "line 1: expected a pair, as the model judges pairs, got one tree" in done.said
 
 
-def test_unknown_labels_may_be_absent_but_not_at_the_root(treefold: Treefold) -> None:
+def test_unknown_labels_count_as_unk_and_are_noted_or_are_errors(treefold: Treefold) -> None:
     folder = runs.listops().folder
-    expected = treefold("predict", folder, stdin="(MAX 1 _ 2)").lines[0]["probabilities"]
-    [found] = treefold("predict", folder, "--unknown", "absent", stdin="(MAX 1 (NEW (MIN 3)) 2)").lines
-    assert found["probabilities"] == expected and found["tree"] == "(MAX 1 (NEW (MIN 3)) 2)"
-    done = treefold("predict", folder, "--unknown", "absent", stdin="(MAXX 1 2)")
-    assert done.code == 2 and "got 'MAXX' (nearest known: 'MAX') at the root, which cannot be absent" in done.said
-    assert "--unknown absent" in treefold("predict", folder, stdin="(MAXX 1 2)").said
-    done = treefold("predict", folder, "--unknown", "skip", stdin="7")
-    assert done.code == 2 and "to be one of 'error', 'absent', got 'skip'" in done.said
+    done = treefold("predict", folder, stdin="(MAX 1 (NEW (MIN 3)) 2)\n(MAX eleven NEW)\n(MAX 1 2)")
+    assert done.code == 0 and len(done.lines) == 3
+    said = " ".join(done.said.split())
+    assert "note: 2 labels (3 of 12 nodes) were not in the training trees; they count as <unk>" in said
+    leaf = treefold("predict", folder, stdin="(MAX 1 NEW 2)").lines[0]["probabilities"]
+    assert done.lines[0]["probabilities"] == leaf  # a node that is no operator has no children
+    assert "note:" not in treefold("predict", folder, stdin="(MAX 1 2)").said
+    done = treefold("predict", folder, "--unknown", "error", stdin="(MAX 1 2)\n(MAXX 1 2)")
+    said = " ".join(done.said.split())
+    assert done.code == 2 and len(done.lines) == 1
+    assert "line 2: expected one of the 14 labels that the model knows, got 'MAXX' (nearest known: 'MAX')" in said
+    assert "let it count as <unk> with --unknown unk" in said
+    done = treefold("predict", folder, "--unknown", "absent", stdin="7")
+    assert done.code == 2 and "one of 'unk', 'error', got 'absent', a word of older versions" in " ".join(
+        done.said.split()
+    )
 
 
 def test_empty_input_has_no_answers(treefold: Treefold, tmp_path: Path) -> None:
@@ -285,9 +293,11 @@ def test_embeddings_are_the_states_of_the_roots(treefold: Treefold, tmp_path: Pa
     assert "got one that exists" in treefold("embed", run.folder, path, "--out", tmp_path / "x.npy").said
     assert "ends in .npy or .csv, got 'x.txt'" in treefold("embed", run.folder, path, "--out", tmp_path / "x.txt").said
     path.write_text("(MAX 1 2)\n(MAXX 1)\n")
-    done = treefold("embed", run.folder, path, "--out", tmp_path / "y.npy")
+    done = treefold("embed", run.folder, path, "--unknown", "error", "--out", tmp_path / "y.npy")
     assert done.code == 2 and "trees.txt, line 2: expected one of the 14 labels" in done.said
     assert not (tmp_path / "y.npy").exists()
+    done = treefold("embed", run.folder, path, "--out", tmp_path / "y.npy")
+    assert len(np.load(tmp_path / "y.npy")) == 2 and "note: 1 label (1 of 5 nodes)" in done.said
 
 
 def test_numbers_of_pairs_are_learnt_from_a_file_and_predicted_in_its_units(treefold: Treefold, tmp_path: Path) -> None:

@@ -148,7 +148,11 @@ def test_weights_that_mean_nothing_are_refused(weights: object, message: str) ->
             r"TreeClassifier: cell: unknown cell 'grv' \(nearest known: 'gru'\), expected 'lstm', 'gru', 'rnn'",
         ),
         ({"epochs": "many"}, "TreeClassifier: epochs: input should be a number"),
-        ({"unknown": "zeros"}, r"expects unknown to be one of 'error', 'zero', got 'zeros' \(nearest known: 'zero'\)"),
+        ({"unknown": "unkn"}, r"expects unknown to be one of 'unk', 'error', got 'unkn' \(nearest known: 'unk'\)"),
+        (
+            {"unknown": "zero"},
+            r"one of 'unk', 'error', got 'zero', a word of older versions; with 'unk', unknown labels",
+        ),
         ({"validation_fraction": 1.0}, "expects validation_fraction to be at least 0 and below 1, got 1.0"),
         ({"class_weight": "even"}, "expects class_weight to be None, 'balanced' or a dict of classes, got 'even'"),
         ({"class_weight": {"odds": 2}}, r"class_weight to name classes of y, got 'odds' \(nearest known: 'odd'\)"),
@@ -166,26 +170,33 @@ def test_numbers_have_no_class_weight() -> None:
 
 
 def test_an_unknown_label_is_an_error_that_names_the_nearest_and_the_remedy() -> None:
-    model = TreeClassifier(**FAST).fit(["(first a)", "(second b)"], [0, 1])
+    model = TreeClassifier(**FAST, unknown="error").fit(["(first a)", "(second b)"], [0, 1])
     with pytest.raises(VocabularyError) as caught:
         model.predict(["(first a)", "(frist b)"])
     assert str(caught.value) == (
         "tree 1: expected one of the 4 labels of the training trees, got 'frist' (nearest known: 'first'); "
-        "correct it, train with trees that have it, or ignore it with TreeClassifier(unknown='zero')."
+        "correct it, train with trees that have it, or let it count as <unk> with TreeClassifier(unknown='unk')."
     )
-    pairs = TreePairClassifier(**FAST).fit([("a", "b"), ("b", "a")], [0, 1])
+    pairs = TreePairClassifier(**FAST, unknown="error").fit([("a", "b"), ("b", "a")], [0, 1])
     with pytest.raises(VocabularyError, match="pair 1: expected one of the 2 labels of the training trees, got 'c'"):
         pairs.predict([("a", "b"), ("a", "c")])
 
 
 def test_labels_of_other_trees_of_a_forest_are_not_unknown() -> None:
-    assert len(FITTED.predict(Forest([*TREES, Tree("new")])[:20])) == 20
+    assert len(FITTED.predict(Forest([*TREES, Tree("new")])[:20])) == 20 and not FITTED.unknown_labels_
+
+
+def test_unknown_labels_of_the_last_prediction_are_counted_with_their_nodes() -> None:
+    FITTED.predict(["(f new a)", "(f new (other b))"])
+    assert FITTED.unknown_labels_ == {"new": 2, "other": 1}
+    FITTED.predict(TREES)
+    assert FITTED.unknown_labels_ == {}
 
 
 @pytest.mark.parametrize("per_label", [True, False])
 @pytest.mark.parametrize("labels", ["onehot", "embedding"])
 def test_an_unknown_leaf_has_the_zero_vector(per_label: bool, labels: str) -> None:
-    model = TreeClassifier(**FAST, unknown="zero", per_label=per_label, labels=labels).fit(TREES, Y)
+    model = TreeClassifier(**FAST, per_label=per_label, labels=labels).fit(TREES, Y)
     encoder = model.saved_.model.encoder
     found = model.predict_proba(["(f new other)"])
     assert np.array_equal(found, model.predict_proba(["(f x y)"]))
@@ -195,23 +206,23 @@ def test_an_unknown_leaf_has_the_zero_vector(per_label: bool, labels: str) -> No
 
 
 def test_an_unknown_operator_counts_as_a_leaf_where_operators_have_cells_of_their_own() -> None:
-    model = TreeClassifier(**FAST, unknown="zero").fit(TREES, Y)
+    model = TreeClassifier(**FAST).fit(TREES, Y)
     assert model.saved_.settings.model.per_label
     found = model.predict_proba(["(f (new a b) a)", "(f (new b) a)", "(f new a)", "(f b a)"])
     assert np.allclose(found[0], found[2]) and np.allclose(found[1], found[2])
     assert not np.allclose(found[3], found[2])
-    alone = NodeClassifier(**FAST, unknown="zero").fit(TREES, [[str(n.is_leaf) for n in t.postorder()] for t in TREES])
+    alone = NodeClassifier(**FAST).fit(TREES, [[str(n.is_leaf) for n in t.postorder()] for t in TREES])
     assert len(alone.predict(["(new a b)"])[0]) == 3
 
 
 def test_an_unknown_operator_still_has_its_children_where_one_cell_serves_all() -> None:
-    model = TreeClassifier(**FAST, unknown="zero", per_label=False).fit(TREES, Y)
+    model = TreeClassifier(**FAST, per_label=False).fit(TREES, Y)
     one, other = model.predict_proba(["(new a b)", "(new b b)"])
     assert not np.allclose(one, other)
 
 
 def test_the_policy_for_unknown_labels_changes_nothing_else() -> None:
-    model = TreeClassifier(**FAST, unknown="zero").fit(TREES, Y)
+    model = TreeClassifier(**FAST, unknown="error").fit(TREES, Y)
     assert np.allclose(model.predict_proba(TREES), FITTED.predict_proba(TREES), atol=1e-6)
 
 

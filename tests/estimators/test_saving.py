@@ -224,3 +224,17 @@ def test_a_pickled_estimator_answers_as_before_and_is_small(task: str) -> None:
     parameters = list(model.saved_.model.parameters())
     size = 4 * sum(p.numel() for p in parameters)
     assert file.tell() < 2 * size + 2_000 * len(parameters) + 20_000
+
+
+def test_an_estimator_of_an_older_version_has_the_policy_of_today(tmp_path: Path) -> None:
+    SAVED.save(tmp_path)
+    path = tmp_path / "estimator.json"
+    text = path.read_text(encoding="utf-8")
+    assert '"unknown": "unk"' in text
+    path.write_text(text.replace('"unknown": "unk"', '"unknown": "zero"'), encoding="utf-8")
+    model = treefold.load(tmp_path)
+    assert (
+        model.unknown == "unk"
+        and len(model.predict(["(new other)"])) == 1
+        and set(model.unknown_labels_) == {"new", "other"}
+    )

@@ -1,9 +1,12 @@
 import copy
+import dataclasses
 import itertools
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -13,6 +16,7 @@ from torch import Tensor
 from tests.plain import states_down, states_up
 from tests.strategies import trees
 from treefold import (
+    Classifier,
     Embedding,
     Forest,
     LeafRNN,
@@ -23,6 +27,7 @@ from treefold import (
     Tree,
     TreeEncoder,
     TreeLSTM,
+    TreeModel,
     TreeRNN,
 )
 from treefold.errors import ConfigurationError, ShapeError, TreeError, VocabularyError
@@ -31,7 +36,8 @@ from treefold.nn.cells import CELLS as CELL_KINDS
 from treefold.nn.cells import Cell
 from treefold.nn.encoder import Backend, Direction
 from treefold.nn.flat import FlatParameters
-from treefold.nn.labels import LabelEncoder
+from treefold.nn.labels import Features, LabelEncoder
+from treefold.trees.vocabulary import Vocabulary
 
 STATE, ARITY, RANK = 3, 4, 2
 LEAVES, OPERATORS = ["a", "b", "c", "d", "e"], ["f", "g"]
@@ -241,7 +247,7 @@ def test_an_inner_node_that_is_no_operator_is_named() -> None:
 
 
 def test_an_unknown_label_is_named_with_the_nearest_known_one() -> None:
-    encoder = TreeEncoder(TreeRNN("sum", state_size=2, arity=2, label_size=2), OneHot(["MIN", "MAX"]))
+    encoder = TreeEncoder(TreeRNN("sum", state_size=2, arity=2, label_size=2), OneHot(["MIN", "MAX"]), unknown="error")
     with pytest.raises(
         VocabularyError, match=r"tree 1 of the batch: expected one of 2 known labels, got 'MAXX' \(nearest known: 'MAX'"
     ):
@@ -249,7 +255,7 @@ def test_an_unknown_label_is_named_with_the_nearest_known_one() -> None:
 
 
 def test_text_and_vector_labels_are_not_mixed_up() -> None:
-    numeric = TreeEncoder(TreeRNN("sum", state_size=2, arity=2, label_size=2), Numeric(size=2))
+    numeric = TreeEncoder(TreeRNN("sum", state_size=2, arity=2, label_size=2), Numeric(size=2), unknown="error")
     with pytest.raises(TreeError, match="expected a vector label, or one of the operators"):
         numeric(Forest(["(f [1 2])"]).batch())
     with pytest.raises(
@@ -324,7 +330,11 @@ def test_the_meaning_of_labels_is_a_table_that_is_short_or_no_longer_than_the_ba
     alphabet = encoder.alphabet(forest.vocabulary, 5)
     assert alphabet is not None and alphabet.operators == 2 and alphabet.allowed.tolist() == [ARITY, ARITY, 0]
     codes = dict(zip(forest.vocabulary, alphabet.codes.tolist(), strict=False))
-    assert codes == {"f": 0, "g": 1, "a": 2, "b": 3, "unknown": -1} and alphabet.codes[-1] == -1
+    assert codes == {"f": 0, "g": 1, "a": 2, "b": 3, "unknown": 7} and alphabet.codes[-1] == -1
+    assert not alphabet.vectors[7 - 2].any()  # the row after those of the five leaves
+    encoder.unknown = "error"
+    alphabet = encoder.alphabet(forest.vocabulary, 5)
+    assert alphabet is not None and alphabet.codes[forest.vocabulary.code("unknown")] == -1
     numeric = TreeEncoder(TreeRNN("sum", state_size=2, arity=2, label_size=2), Numeric(size=2))
     assert numeric.alphabet(forest.vocabulary, 100) is None
 
@@ -349,3 +359,160 @@ def test_label_rows_are_the_label_vectors_of_the_nodes_that_see_one(
         assert row < 0 or torch.equal(vectors[row], label)
     encoder.share_subtrees = False
     assert not encoder.label_rows(batch, like)[3]
+
+
+# Labels that the encoder does not know -----------------------------------------------------------------------------------
+
+ENCODERS: dict[str, Callable[[list[str]], LabelEncoder]] = {
+    "onehot": OneHot,
+    "onehot with <unk>": lambda names: OneHot(["<unk>", *names]),
+    "thermometer": Thermometer,
+    "embedding": lambda names: Embedding(names, 5),
+    "embedding with <unk>": lambda names: Embedding(["<unk>", *names], 5),
+    "frozen": lambda names: Embedding(["<unk>", *names], 5, frozen=2),
+    "features": lambda names: Features(["<unk>", "<unk>:", "x:", *names], 5, edges=True),
+    "ngrams": lambda names: Features(names, 5, ngrams=True),
+}
+NEW = Forest(["(f a new)", "(g (new b (f c)) x:d other)", "new", "(f (f y:e x:d) (g b))"])
+
+
+def open_encoder(kind: str, per_label: bool, **options: Any) -> TreeEncoder:
+    torch.manual_seed(1)
+    labels = ENCODERS[kind](LEAVES if per_label else [*LEAVES, *OPERATORS])
+    for parameter in labels.parameters():
+        parameter.data.normal_()  # also the rows of unknown labels
+    if per_label:
+        leaf: Any = CELL_KINDS["lstm"][1]
+        cells: dict[str, Cell] = {name: TreeLSTM("sum", state_size=STATE, arity=ARITY) for name in OPERATORS}
+        cell: Cell = PerLabel(cells, leaf=leaf(label_size=labels.size, state_size=STATE))
+    else:
+        cell = TreeLSTM("sum", state_size=STATE, arity=ARITY, label_size=labels.size)
+    return TreeEncoder(cell, labels, **options).double()
+
+
+def vector_of(labels: LabelEncoder, name: str) -> Tensor:
+    """The vector of a label, known or not."""
+    if isinstance(labels, Features):
+        vectors: Tensor = labels(torch.tensor([0]), torch.zeros(0, 0), labels.bags([name]))
+    else:
+        code = labels.names.code(name) if name in labels.names else labels.unknown_code
+        vectors = labels(torch.tensor([code]), torch.zeros(0, 0))
+    return vectors[0]
+
+
+def expected_states(encoder: TreeEncoder, forest: Forest) -> Tensor:
+    """Node by node; a node that is no operator of `PerLabel` has no children."""
+    cell, memories = encoder.cell("up"), []
+    assert encoder.labels is not None
+    for tree in forest:
+        done: list[Tensor] = []
+        for node in tree.postorder():
+            present = len(node.children) - node.children.count(None)
+            mapped = iter(done[len(done) - present :])
+            slots = [torch.zeros(1, cell.memory_size).double() if c is None else next(mapped) for c in node.children]
+            del done[len(done) - present :]
+            own = cell if not isinstance(cell, PerLabel) else None
+            if isinstance(cell, PerLabel):
+                place = cell.operators.index(node.label) if node.label in cell.operators else len(cell.operators)
+                own = cell.cell_of(place)
+            assert own is not None
+            slots = slots[: own.arity] + [torch.zeros(1, cell.memory_size).double()] * (own.arity - len(slots))
+            children = torch.stack(slots, 1) if slots else torch.zeros(1, 0, cell.memory_size).double()
+            label = None if own.label_size is None else vector_of(encoder.labels, str(node.label)).unsqueeze(0)
+            done.append(own(label, children))
+            memories.append(done[-1])
+    return torch.cat(memories)[:, :STATE]
+
+
+@pytest.mark.parametrize("short", [0, 256])  # with and without a table of all labels
+@pytest.mark.parametrize("per_label", [False, True])
+@pytest.mark.parametrize("kind", ENCODERS)
+def test_unknown_labels_are_the_same_in_both_engines_and_by_hand(
+    kind: str, per_label: bool, short: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("treefold.nn.encoder._SHORT", short)
+    encoder = open_encoder(kind, per_label)
+    expected = expected_states(encoder, NEW)
+    weights = torch.randn_like(expected)
+
+    def gradients(states: Tensor) -> dict[str, Tensor]:
+        encoder.zero_grad()
+        torch.autograd.backward((states * weights).sum())
+        named = encoder.named_parameters()
+        return {name: torch.zeros_like(each) if each.grad is None else each.grad.clone() for name, each in named}
+
+    right = gradients(expected)
+    backends: list[Backend] = ["torch", "fused"]
+    for backend in backends:
+        encoder.backend = backend
+        found = encoder(NEW).nodes
+        torch.testing.assert_close(found, expected)
+        torch.testing.assert_close(gradients(found), right)
+    model = TreeModel(encoder, Classifier(in_size=STATE, classes=3)).double().eval()
+    with torch.no_grad():
+        scores = model.head(expected[NEW.batch().roots])
+        for backend in backends:
+            encoder.backend = backend
+            torch.testing.assert_close(model(NEW), scores)
+            torch.testing.assert_close(model.answers(NEW, np.arange(len(NEW))), scores)
+
+
+def test_unknown_labels_are_counted() -> None:
+    encoder = open_encoder("onehot", True)
+    assert encoder.unknown_labels(NEW) == {"new": 3, "other": 1, "x:d": 2, "y:e": 1}
+    assert encoder.unknown_labels(NEW[:1]) == {"new": 1}
+    assert open_encoder("features", False).unknown_labels(NEW) == {"new": 3, "other": 1, "y:e": 1}
+    assert encoder.known(Vocabulary(["f", "a", "h"])).tolist() == [True, True, False]
+
+
+@pytest.mark.parametrize("per_label", [False, True])
+@pytest.mark.parametrize("kind", ENCODERS)
+def test_dropped_labels_are_unknown_labels_in_training_alone(kind: str, per_label: bool) -> None:
+    encoder = open_encoder(kind, per_label, label_dropout=0.5)
+    forest = Forest(["(f (g a b) (f c x:d) e)", "(g a (f b))"] * 3)
+    assert isinstance(encoder.labels, LabelEncoder)
+    torch.manual_seed(5)
+    drawn = (torch.rand(forest.node_count).numpy() < 0.5).tolist()
+    labels = encoder.labels
+    vectors = {}  # dropped labels by a name that is unknown, which has the vector of the dropped label
+    for name in forest.vocabulary:
+        if isinstance(labels, Features):
+            bags = labels.bags([name], dropped=True)
+            vectors[name] = labels(torch.tensor([0]), torch.zeros(0, 0), bags)[0].detach()
+        else:
+            vectors[name] = vector_of(labels, "never seen").detach()
+    batch = forest.batch()
+    names = [batch.vocabulary[code] for code in batch.labels]
+    with torch.no_grad():
+        given = torch.stack(
+            [
+                vectors[name] if is_drawn else vector_of(labels, name)
+                for name, is_drawn in zip(names, drawn, strict=True)
+            ]
+        )
+        numeric = TreeEncoder(encoder.cell("up"), Numeric(labels.size)).double()
+        rows = -1 - np.arange(len(names))
+        is_operator = np.array([name in encoder.operators for name in names])
+        codes = np.where(is_operator, batch.labels, rows)
+        expected = numeric(dataclasses.replace(batch, labels=codes, vectors=given.numpy())).nodes
+        backends: list[Backend] = ["torch", "fused"]
+        for backend in backends:
+            encoder.backend = backend
+            torch.manual_seed(5)
+            torch.testing.assert_close(encoder(forest).nodes, expected)
+            assert encoder.alphabet(forest.vocabulary, 100) is None
+            model = TreeModel(encoder, Classifier(in_size=STATE, classes=3)).double()
+            torch.manual_seed(5)
+            torch.testing.assert_close(model(forest), model.head(expected[batch.roots]))
+            encoder.eval()
+            torch.testing.assert_close(encoder(forest).nodes, expected_states(encoder, forest))
+            encoder.train()
+
+
+def test_label_dropout_is_for_text_labels_and_below_one() -> None:
+    cell = TreeRNN("sum", state_size=2, arity=2, label_size=2)
+    for labels, share in ((Numeric(2), 0.5), (OneHot("ab"), 1.0), (OneHot("ab"), -0.1)):
+        with pytest.raises(ConfigurationError, match="TreeEncoder expects a label_dropout of at least 0 and below 1"):
+            TreeEncoder(cell, labels, label_dropout=share)
+    with pytest.raises(ConfigurationError, match="TreeEncoder expects unknown to be one of 'unk', 'error', got 'skip'"):
+        TreeEncoder(cell, OneHot("ab"), unknown="skip")  # type: ignore[arg-type]

@@ -402,6 +402,7 @@ def test_a_head_for_other_states_is_left_to_torch_which_refuses_it() -> None:
 @pytest.mark.parametrize("count", [1, 2])
 def test_trees_that_are_wrong_are_named_and_nothing_is_added(count: int) -> None:
     model = listops_model()
+    model.encoder.unknown = "error"
     classes = np.zeros(100, np.int64)
     unknown = Forest([*(["(MAX 1 2)"] * 99), "(MAX 1 eleven)"])  # in the last part
     wide = Forest([*(["(MAX 1 2)"] * 99), "(MAX 1 2 3 4 5 6)"])

@@ -1,10 +1,19 @@
-import pytest
+from pathlib import Path
+from typing import Any
 
-from treefold import Forest, LeafLSTM, PerLabel, Thermometer, TreeLSTM
-from treefold.errors import ConfigurationError, TreeError
+import numpy as np
+import pytest
+import torch
+
+from treefold import Embedding, Forest, LeafLSTM, PerLabel, Thermometer, TreeLSTM
+from treefold.errors import ConfigurationError, ReadError, TreeError
 from treefold.nn.aggregators import Tucker
+from treefold.nn.labels import Features
 from treefold.training.build import Labels, build_model, facts_of, resolve
-from treefold.training.settings import ModelSettings
+from treefold.training.examples import Examples
+from treefold.training.saving import SavedModel, load_model
+from treefold.training.settings import ModelSettings, RunSettings, TrainingSettings
+from treefold.training.trainer import fit
 
 
 def test_the_paper_s_listops_model_is_built_from_the_trees_alone() -> None:
@@ -60,3 +69,119 @@ def test_settings_say_that_normalised_forms_are_shared(aggregator: str, shared: 
     settings, labels = resolve(ModelSettings(aggregator=aggregator, shared=shared), facts_of(Forest(["(f a b)"])))
     assert settings.shared and settings.rank is None
     assert build_model(settings, labels, "tree", 2).encoder.cell("up").arity_of(0) is None
+# Open vocabularies ------------------------------------------------------------------------------------------------------
+
+SENTENCES = Forest(["(saw nsubj:Dog obj:cat)", "(saw nsubj:cat punct::)", "(ran nsubj:dog)"] * 3)
+
+
+def chosen(forest: Forest = SENTENCES, **settings: Any) -> tuple[ModelSettings, Labels]:
+    return resolve(ModelSettings(state_size=4, **settings), facts_of(forest))
+
+
+def test_labels_of_too_few_trees_have_no_row_of_their_own() -> None:
+    forest = Forest(["(f a a)", "(f b)", "(f (g b))"])
+    settings, labels = chosen(forest, min_count=2, per_label=False)
+    assert labels == Labels((), ("<unk>", "b", "f")) and (settings.labels, settings.label_size) == ("onehot", 3)
+    settings, labels = chosen(forest, min_count=2)  # operators are kept
+    assert labels == Labels(("f", "g"), ("<unk>", "b"))
+    assert chosen(forest, min_count=9, per_label=False, labels="embedding")[1].names == ("<unk>",)
+    assert chosen(Forest(["(f 10)", "(f 9)", "(f 9)"]), min_count=2, labels="thermometer")[1].names == ("9",)
+    assert chosen(Forest(["(<unk> a)"]), label_dropout=0.1)[1] == Labels(("<unk>",), ("a",))  # an operator of this name
+    model = build_model(*chosen(forest, min_count=2, label_dropout=0.25), "tree", 2)
+    assert model.encoder.label_dropout == 0.25
+
+
+def test_edge_labels_are_features_of_their_own() -> None:
+    settings, labels = chosen(edge_labels=True)
+    assert settings.labels == "embedding" and not settings.per_label
+    assert labels.names == ("<unk>", "<unk>:", ":", "Dog", "cat", "dog", "nsubj:", "obj:", "punct:", "ran", "saw")
+    encoder = build_model(settings, labels, "tree", 2).encoder
+    assert isinstance(encoder.labels, Features) and encoder.labels.edges and not encoder.unknown_labels(SENTENCES)
+    assert encoder.unknown_labels(Forest(["(saw obj:dog iobj:dog)"])) == {"iobj:dog": 1}
+    rare = chosen(Forest(["(saw nsubj:a)", "(saw nsubj:b)", "(saw obj:b)"]), edge_labels=True, min_count=2)[1]
+    assert rare.names == ("<unk>", "<unk>:", "b", "nsubj:", "saw")
+    for kind in ("onehot", "thermometer"):
+        with pytest.raises(
+            ConfigurationError, match=f"edge_labels expects labels to be one of 'embedding', 'ngrams', got '{kind}'"
+        ):
+            chosen(edge_labels=True, labels=kind)
+    with pytest.raises(ConfigurationError, match=r"edge_labels expects labels to be one of .*, got 'numeric'"):
+        chosen(Forest(["[1 2]"]), edge_labels=True)
+    with pytest.raises(ConfigurationError, match="edge_labels=true expects one cell for all nodes, got per_label=true"):
+        chosen(edge_labels=True, per_label=True)
+    with pytest.raises(ConfigurationError, match="label_dropout expects labels to be one of"):
+        chosen(Forest(["[1 2]"]), label_dropout=0.5)
+
+
+def written(folder: Path) -> str:
+    (folder / "words.txt").write_text("dog 1 2 3\nnsubj: 9 9 9\n: 4 5 6\nsaw 7 8 9\n", encoding="utf-8")
+    return str(folder / "words.txt")
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize("kind", ["embedding", "ngrams"])
+@pytest.mark.parametrize("edges", [False, True])
+def test_a_model_starts_with_word_vectors_and_loads_without_their_file(
+    tmp_path: Path, kind: str, edges: bool, frozen: bool
+) -> None:
+    path = written(tmp_path)
+    forest = SENTENCES if edges else Forest(["(saw Dog cat)", "(saw cat :)", "(ran dog)"] * 3)
+    settings, labels = chosen(
+        forest, embeddings=path, embeddings_frozen=frozen, labels=kind, edge_labels=edges, per_label=False
+    )
+    assert settings.label_size == 3 and labels.names[-4:] == (":", "Dog", "dog", "saw")
+    torch.manual_seed(0)
+    model = build_model(settings, labels, "tree", 2)
+    table = model.encoder.labels
+    assert isinstance(table, (Embedding, Features)) and table.learnt == len(labels.names) - 4 * frozen
+
+    def rows() -> dict[str, list[float]]:
+        whole = torch.cat([table.table[: table.learnt], table.frozen[:-1]])
+        return dict(zip(labels.names, whole.tolist(), strict=True))
+
+    start = rows()
+    assert start[":"] == [4, 5, 6] and start["Dog"] == start["dog"] == [1, 2, 3] and start["saw"] == [7, 8, 9]
+    assert start["<unk>"] == [0, 0, 0] and 0 < max(map(abs, start["cat"])) < 0.5
+    assert not edges or start["nsubj:"] != [9, 9, 9]
+    examples = Examples(forest, np.array([0, 1, 1] * 3), "tree")
+    training = TrainingSettings(epochs=2, optimiser="adamw", weight_decay=0.1, l2=0.1, batch_size=3)
+    fit(model, examples, training)
+    after = rows()
+    assert after["cat"] != start["cat"] and (after["dog"] == start["dog"]) == (after["saw"] == start["saw"]) == frozen
+    SavedModel(model, RunSettings(model=settings, training=training), labels, ("a", "b"), 2).save(tmp_path / "model")
+    (tmp_path / "words.txt").unlink()
+    saved = load_model(tmp_path / "model")
+    new = Forest(["(saw nsubj:wolf obj:Dog)", "(flew x:dog)"])
+    with torch.no_grad():
+        torch.testing.assert_close(saved.model(new), model(new))
+
+
+def test_word_vectors_that_do_not_fit_are_told(tmp_path: Path) -> None:
+    path, forest = written(tmp_path), Forest(["(saw dog cat)"])
+    with pytest.raises(
+        ConfigurationError, match=r"label_size expects the length of the vectors in .*, 3, got 5; leave it out"
+    ):
+        chosen(forest, embeddings=path, label_size=5)
+    with pytest.raises(
+        ConfigurationError, match="embeddings expects labels to be one of 'embedding', 'ngrams', got 'onehot'"
+    ):
+        chosen(forest, embeddings=path, labels="onehot")
+    with pytest.raises(
+        ConfigurationError, match="embeddings_frozen=true expects embeddings, a file of word vectors, got none"
+    ):
+        chosen(forest, embeddings_frozen=True)
+    with pytest.raises(
+        ReadError, match=r"words.txt: expected vectors of some of the 1 labels \('x', …\), got 4 other words"
+    ):
+        chosen(Forest(["x"]), embeddings=path)
+    with pytest.raises(ReadError, match=r"none.txt: expected a file that can be read, got No such file"):
+        chosen(forest, embeddings=str(tmp_path / "none.txt"))
+
+
+def test_new_identifiers_are_no_blanks_with_ngrams() -> None:
+    settings, labels = chosen(Forest(["(f get_size)", "(f get_name)"]), labels="ngrams")
+    assert labels == Labels(("f",), ("<unk>", "get_name", "get_size"))
+    encoder = build_model(settings, labels, "tree", 2).encoder
+    roots = encoder(Forest(["(f get_item)", "(f get_page)", "(f zzz)"])).roots
+    assert not torch.equal(roots[0], roots[1]) and not torch.equal(roots[1], roots[2])
+    assert encoder.unknown_labels(Forest(["(f get_item)"])) == {"get_item": 1}

@@ -8,13 +8,13 @@ from typing import Any, Final, final
 import numpy as np
 import torch
 
+from treefold.analysis.prediction import LabelCheck
 from treefold.data.dataset import Dataset
-from treefold.errors import ConfigurationError, TreefoldError, VocabularyError, nearest
+from treefold.errors import ConfigurationError, TreefoldError, nearest
 from treefold.training.examples import Examples, by_nodes, outputs_of
 from treefold.training.saving import SavedModel
 from treefold.training.task import Array, Floats
 from treefold.trees.batch import Ints
-from treefold.trees.forest import Forest
 
 # Axes:  n examples · N nodes · r judged trees, pairs or nodes · K classes
 ALL: Final = "all"
@@ -66,17 +66,28 @@ class Evaluation:
 
 
 def evaluate(
-    saved: SavedModel, data: Dataset, split: str | None = None, *, progress: Callable[[int], None] | None = None
+    saved: SavedModel,
+    data: Dataset,
+    split: str | None = None,
+    *,
+    progress: Callable[[int], None] | None = None,
+    check: LabelCheck | None = None,
 ) -> Evaluation:
     """Evaluate a model on a split of a data set, or on ``"all"`` examples; None is the test split if there is one.
 
-    Classes and labels are matched by name. ``progress`` is called with the number of examples done.
+    Classes and labels are matched by name. ``progress`` is called with the number of examples done. ``check`` counts labels that
+    the model does not know, or makes them errors.
     """
     task = saved.task
     split, numbers = split_of(data, split)
     examples = _examples(saved, data, numbers)
     known = examples.known(numbers)
-    _check_labels(saved, data.forest, examples.trees_of(known))
+    if check is not None and len(known):
+        trees = examples.trees_of(known)
+        try:
+            check.add(data.forest, trees)
+        except TreefoldError as problem:
+            raise _in_data_set(problem, trees) from None
     truth, predictions, losses = _predictions(saved, examples, known, progress or (lambda done: None))
     shapes, total = _shapes(examples, known), len(numbers)
     if task.per_node:
@@ -105,6 +116,7 @@ def evaluate(
 def split_of(data: Dataset, split: str | None) -> tuple[str, Ints]:
     """Return the name and the numbers of a split; None is the test split if there is one, else all examples.
 
+    >>> from treefold import Forest
     >>> split_of(Dataset(Forest(["a", "b"]), np.array([0, 0]), ("yes",), {}), None)
     ('all', array([0, 1]))
     """
@@ -136,23 +148,6 @@ def _examples(saved: SavedModel, data: Dataset, numbers: Ints) -> Examples:
             )
     table = np.array([*(codes.get(name, -1) for name in data.classes), -1])
     return Examples(data.forest, table[np.asarray(examples.targets, np.int64)], saved.task)
-
-
-def _check_labels(saved: SavedModel, forest: Forest, trees: Ints) -> None:
-    """Raise if a chosen tree has a label that the model does not know, and name the tree."""
-    known = saved.model.encoder.vocabulary
-    own = np.append(forest.vocabulary.codes_in(known), 0)  # the last is for vectors, which the model checks
-    if own.min() >= 0:
-        return
-    rows = forest.node_rows(trees)
-    unknown = rows[own[np.maximum(forest.labels[rows], -1)] < 0]
-    if len(unknown):
-        name = forest.vocabulary[int(forest.labels[unknown[0]])]
-        tree = int(np.searchsorted(forest.offsets, unknown[0], side="right")) - 1
-        raise VocabularyError(
-            f"tree {tree} of the data set: expected one of the {len(known)} labels that the model knows, got {name!r}"
-            f"{nearest(name, known)}; correct the label, or train with it."
-        )
 
 
 def _predictions(

@@ -1,8 +1,9 @@
 """The answers of a saved model for records of trees; an error in one record is reported with its place."""
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any, Final, TypeVar, final
 
 import numpy as np
 import numpy.typing as npt
@@ -10,22 +11,61 @@ import torch
 
 from treefold.analysis.explaining import probabilities
 from treefold.data.readers.stream import OnBad, Record
-from treefold.errors import ConfigurationError, ReadError, TreefoldError, nearest
+from treefold.errors import ConfigurationError, ReadError, TreefoldError, VocabularyError, nearest
 from treefold.training.saving import SavedModel
+from treefold.trees.batch import Ints
 from treefold.trees.forest import Forest
-from treefold.trees.tree import Label, Tree
-from treefold.trees.vocabulary import Vocabulary
+from treefold.trees.tree import Tree
+from treefold.trees.vocabulary import UNKNOWN, require_policy
 
-Unknown = Literal["error", "absent"]
 Trees = tuple[Tree, ...]
 Answer = TypeVar("Answer")
+_WHERE: Final = re.compile(r"^tree \d+ of the batch: ")
+
+
+@final
+class LabelCheck:
+    """Counts the labels that a model does not know; with ``unknown="error"``, the first one is an error."""
+
+    def __init__(self, saved: SavedModel, unknown: str = "unk") -> None:
+        require_policy("--unknown", "the policy", unknown)
+        self.encoder, self.unknown = saved.model.encoder, unknown
+        self.labels: Counter[str] = Counter()
+        self.nodes = 0
+
+    def add(self, forest: Forest, trees: Ints | None = None) -> None:
+        """Count the labels of all trees of a forest, or of some."""
+        if self.encoder.known(forest.vocabulary).all():  # no need to copy the trees
+            self.nodes += int((forest.sizes if trees is None else forest.sizes[trees]).sum())
+            return
+        forest = forest if trees is None else forest[trees]
+        found = self.encoder.unknown_labels(forest)
+        if found and self.unknown == "error":
+            place = int(np.isin(forest.labels, [forest.vocabulary.code(label) for label in found]).argmax())
+            label, known = forest.vocabulary[int(forest.labels[place])], self.encoder.vocabulary
+            expected = f"one of the {len(known)} labels that the model knows" if len(known) else "a vector as label"
+            raise VocabularyError(
+                f"tree {int(np.searchsorted(forest.offsets, place, side='right')) - 1} of the batch: expected {expected}, got "
+                f"{label!r}{nearest(label, known)}; correct it, or let it count as {UNKNOWN} with --unknown unk"
+            )
+        self.labels += found
+        self.nodes += forest.node_count
+
+    def note(self) -> str | None:
+        """Return a line about the unknown labels, if there were any."""
+        if not self.labels:
+            return None
+        count, nodes = len(self.labels), self.labels.total()
+        one = count == 1
+        labels, were = "label" if one else "labels", "was" if one else "were"
+        counts = "it counts" if one else "they count"
+        return f"note: {count:,} {labels} ({nodes:,} of {self.nodes:,} nodes) {were} not in the training trees; {counts} as {UNKNOWN}"
 
 
 def answered(
-    saved: SavedModel,
     records: Iterable[Record],
     compute: Callable[[list[Trees]], Sequence[Answer]],
-    unknown: Unknown,
+    check: "LabelCheck",
     on_bad: OnBad | None,
 ) -> Iterator[tuple[Record, Answer]]:
     """Compute the answers for several records together, and yield each record with its answer.
@@ -36,9 +76,10 @@ def answered(
     stop: ReadError | None = None
     for record in records:
         try:
-            ready.append((record, tuple(_known(saved, tree, unknown) for tree in record.trees)))
+            check.add(Forest(record.trees))
+            ready.append((record, record.trees))
         except TreefoldError as problem:
-            error = ReadError(str(problem), source=record.source, line=record.line)
+            error = ReadError(_WHERE.sub("", str(problem)), source=record.source, line=record.line)
             if on_bad is None:
                 stop = error
                 break
@@ -103,36 +144,9 @@ def _computed(
                 yield from _computed([one], compute, on_bad)
             return
         record = ready[0][0]
-        text = re.sub(r"^tree \d+ of the batch: ", "", str(problem))
-        error = ReadError(text, source=record.source, line=record.line)
+        error = ReadError(_WHERE.sub("", str(problem)), source=record.source, line=record.line)
         if on_bad is None:
             raise error from None
         on_bad(error)
         return
     yield from zip((record for record, _ in ready), results, strict=True)
-
-
-def _known(saved: SavedModel, tree: Tree, unknown: Unknown) -> Tree:
-    """Return the tree; with ``unknown="absent"``, without the subtrees whose root label the model does not know."""
-    vocabulary = saved.model.encoder.vocabulary
-    label = next((node.label for node in tree.preorder() if _is_unknown(node.label, vocabulary)), None)
-    if label is None:
-        return tree
-    expected = f"one of the {len(vocabulary)} labels that the model knows" if len(vocabulary) else "a vector as label"
-    problem = f"expected {expected}, got {label!r}{nearest(str(label), vocabulary)}"
-    if unknown == "error":
-        raise ConfigurationError(f"{problem}; correct it, or leave such subtrees out with --unknown absent")
-    done: list[Tree | None] = []
-    for node in tree.postorder():  # as in Tree.map: the children of a node are the last that were done
-        present = len(node.children) - node.children.count(None)
-        mapped = iter(done[len(done) - present :])
-        children = [None if child is None else next(mapped) for child in node.children]
-        del done[len(done) - present :]
-        done.append(None if _is_unknown(node.label, vocabulary) else Tree(node.label, children))
-    if done[0] is None:
-        raise ConfigurationError(f"{problem} at the root, which cannot be absent; correct it")
-    return done[0]
-
-
-def _is_unknown(label: Label, vocabulary: Vocabulary) -> bool:
-    return isinstance(label, str) and label not in vocabulary

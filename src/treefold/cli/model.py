@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -22,7 +22,7 @@ from treefold.trees.tree import Tree
 if TYPE_CHECKING:
     from treefold.analysis.evaluation import Evaluation
     from treefold.analysis.explaining import Belief, Occlusion
-    from treefold.analysis.prediction import Trees, Unknown
+    from treefold.analysis.prediction import LabelCheck, Trees
     from treefold.training import Task
 
 Run = Annotated[Path, typer.Argument(help="The directory of a run or saved model.", show_default=False)]
@@ -39,7 +39,9 @@ Format = Annotated[
 ]
 UnknownLabels = Annotated[
     str,
-    typer.Option("--unknown", help="Labels unknown to the model: an `error`, or their subtrees are `absent`."),
+    typer.Option(
+        "--unknown", help="Labels that the training trees did not have: they count as `<unk>`, or are an `error`."
+    ),
 ]
 _BAR: Final = 30
 _DRAWN_NODES: Final = 60
@@ -62,6 +64,7 @@ def evaluate(
         str | None,
         typer.Option(help="`train`, `validation`, `test` or `all`; by default `test` if it exists, otherwise `all`."),
     ] = None,
+    unknown: UnknownLabels = "unk",
     as_json: Json = False,
     baselines: Annotated[bool, typer.Option("--baselines", help="Also evaluate simple models.")] = False,
     plugins: Plugins = None,
@@ -77,6 +80,7 @@ def evaluate(
     from treefold.analysis.baselines import baselines as evaluate_baselines
     from treefold.analysis.evaluation import evaluate as evaluate_model
     from treefold.analysis.evaluation import split_of
+    from treefold.analysis.prediction import LabelCheck
     from treefold.data.dataset import Dataset
     from treefold.training.saving import load_model
 
@@ -86,8 +90,10 @@ def evaluate(
             f"--baselines expects a model that classifies trees or pairs, got one of task {saved.settings.task!r}; leave it out."
         )
     name, numbers = split_of(examples, split)
+    check = LabelCheck(saved, unknown)
     with progress("evaluated", len(numbers)) as report:
-        found = evaluate_model(saved, examples, name, progress=report)
+        found = evaluate_model(saved, examples, name, progress=report, check=check)
+    _say_unknown(check)
     extra: dict[str, Any] = {}
     if baselines:
         with progress("baselines"):
@@ -115,7 +121,7 @@ def predict(
         typer.Argument(help="A file of trees; standard input if it is `-` or missing.", show_default=False),
     ] = None,
     form: Format = None,
-    unknown: UnknownLabels = "error",
+    unknown: UnknownLabels = "unk",
     skip_bad: SkipBad = False,
     explain: Annotated[
         bool, typer.Option("--explain", help="Show the prediction at each node, and the subtrees that matter most.")
@@ -133,11 +139,11 @@ def predict(
     Example: `echo "(MAX 2 (MIN 3 4))" | treefold predict runs/hosvd --explain`
     """
     from treefold.analysis.explaining import beliefs, occlusion
-    from treefold.analysis.prediction import answered, answers, require_task_fits
+    from treefold.analysis.prediction import LabelCheck, answered, answers, require_task_fits
     from treefold.training.saving import load_model
 
     saved = load_model(run)
-    policy = _policy(unknown)
+    check = LabelCheck(saved, unknown)
     on_bad = _PrintBad() if skip_bad else None
 
     def explained(examples: "list[Trees]") -> list[tuple[Any, ...]]:
@@ -152,16 +158,17 @@ def predict(
     for window in _windows(file, form, on_bad):
         if explain:
             for record in window:  # one at a time: explanations are slow, and each is shown when it is ready
-                for _, (trees, believed, occluded) in answered(saved, [record], explained, policy, on_bad):
+                for _, (trees, believed, occluded) in answered([record], explained, check, on_bad):
                     if as_json:
                         typer.echo(json.dumps({**_as_text(record.trees), **_explanation(believed, occluded)}))
                     else:
                         _show_explanation(trees, believed, occluded)
                     count += 1
             continue
-        for record, answer in answered(saved, window, lambda examples: answers(saved, examples), policy, on_bad):
+        for record, answer in answered(window, lambda examples: answers(saved, examples), check, on_bad):
             typer.echo(json.dumps({**_as_text(record.trees), **answer}))
             count += 1
+    _say_unknown(check)
     if not count:
         say("no trees came in; nothing was predicted.", to=err)
     if on_bad is not None and on_bad.count:
@@ -173,7 +180,7 @@ def embed(
     file: Annotated[Path, typer.Argument(help="A file of trees, or a data set.", show_default=False)],
     out_file: Annotated[Path, typer.Option("--out", help="The .npy or .csv file to write.", show_default=False)],
     form: Format = None,
-    unknown: UnknownLabels = "error",
+    unknown: UnknownLabels = "unk",
     skip_bad: SkipBad = False,
     force: Force = False,
     plugins: Plugins = None,
@@ -192,13 +199,13 @@ def embed(
         )
     import numpy as np
 
-    from treefold.analysis.prediction import answered, root_states
+    from treefold.analysis.prediction import LabelCheck, answered, root_states
     from treefold.data.dataset import FACTS, Dataset
     from treefold.files import atomic_file
     from treefold.training.saving import load_model
 
     saved = load_model(run)
-    policy = _policy(unknown)
+    check = LabelCheck(saved, unknown)
     on_bad = _PrintBad() if skip_bad else None
     if (file / FACTS).is_file():
         records = (Record((tree,), None, f"{file}, tree {n}", None) for n, tree in enumerate(Dataset.open(file).forest))
@@ -208,7 +215,7 @@ def embed(
     states = [np.zeros((0, saved.model.encoder.out_size), np.float32)]
     with progress("trees") as report:
         for window in windows:
-            found = answered(saved, window, lambda examples: root_states(saved, examples), policy, on_bad)
+            found = answered(window, lambda examples: root_states(saved, examples), check, on_bad)
             states += [rows for _, rows in found]
             report(len(states) - 1)
     table = np.concatenate(states)
@@ -219,6 +226,7 @@ def embed(
         np.savetxt(buffer, table, fmt="%.9g", delimiter=",")
     with atomic_file(out_file) as target:
         target.write(buffer.getvalue())
+    _say_unknown(check)
     left_out = f" ({on_bad.count:,} left out)" if on_bad is not None and on_bad.count else ""
     say(f"{out_file}: {len(table):,} states of size {table.shape[1]}{left_out}")
 
@@ -307,9 +315,10 @@ class _PrintBad:
         say(f"left out: {problem}", to=err, style="yellow")
 
 
-def _policy(unknown: str) -> "Unknown":
-    require_choice("--unknown", "the policy", unknown, ["error", "absent"])
-    return cast("Unknown", unknown)
+def _say_unknown(check: "LabelCheck") -> None:
+    note = check.note()
+    if note is not None:
+        say(note, to=err)
 
 
 def _as_text(trees: tuple[Tree, ...]) -> dict[str, str]:

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Self, final
 
@@ -13,8 +14,8 @@ from sklearn.base import BaseEstimator  # type: ignore[import-untyped]
 from sklearn.utils import check_random_state  # type: ignore[import-untyped]
 from sklearn.utils.validation import check_is_fitted  # type: ignore[import-untyped]
 
-from treefold.errors import ConfigurationError, TrainingError, require_choice, require_positive
-from treefold.estimators.inputs import accept_unknown_labels, forest_of, unknown_label, unknown_labels
+from treefold.errors import ConfigurationError, TrainingError, require_positive
+from treefold.estimators.inputs import forest_of, unknown_label
 from treefold.estimators.targets import hold_out
 from treefold.kernels.threads import threads
 from treefold.nn.model import TreeModel
@@ -27,6 +28,7 @@ from treefold.training.task import Floats, task_of
 from treefold.training.trainer import Progress, Silent, Trainer
 from treefold.trees.batch import Ints
 from treefold.trees.forest import Forest
+from treefold.trees.vocabulary import UNKNOWN, require_policy
 
 # Axes:  n examples · K classes or outputs
 _MODEL = (
@@ -78,8 +80,9 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
     ``patience`` epochs in a row were no better; with ``keep="last"``, those of the last. ``class_weight`` is None, "balanced" or
     a dict.
 
-    ``unknown`` says how to treat labels that no training tree had: "error" raises, "zero" gives them a zero label vector. If
-    operators have their own cells, an inner node with an unknown label then counts as a leaf. ``warm_start`` continues from
+    ``unknown`` says how to treat labels that no training tree had: with "unk" they have the vector of ``<unk>``, with "error"
+    they raise. If operators have their own cells, an inner node with an unknown label counts as a leaf. ``unknown_labels_``
+    has the unknown labels of the last prediction, with their numbers of nodes. ``warm_start`` continues from
     the weights of the last ``fit``, with labels and classes that the model knows. ``random_state`` is as in scikit-learn.
     ``n_threads`` is the number of torch's threads while the estimator works (None: as torch is set); small tensors gain
     nothing from more than one. ``verbose`` prints a line for each epoch to standard error.
@@ -93,6 +96,7 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
     saved_: SavedModel
     history_: list[dict[str, Any]]
     n_iter_: int
+    unknown_labels_: Counter[str]
 
     def __init__(
         self,
@@ -123,7 +127,7 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
         clip: float | str | None = None,
         validation_fraction: float = 0.1,
         class_weight: Any = None,
-        unknown: str = "error",
+        unknown: str = "unk",
         random_state: Any = None,
         warm_start: bool = False,
         n_threads: int | None = 1,
@@ -218,6 +222,7 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
         """Return the model to train, a fresh one or that of the last fit, with its settings."""
         task = examples.task
         settings = RunSettings(task=task.name, model=self._model_settings(), training=self._training_settings(seed))
+        self.unknown_labels_ = Counter()
         if self.warm_start and hasattr(self, "saved_"):
             self._check_warm_start(examples, outputs, class_names)
             training = choose(settings, facts_of(examples.forest), len(examples)).settings.training
@@ -235,10 +240,10 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
                 f"{self._name} with warm_start=True expects a y with the classes or columns of the last fit, got different "
                 f"ones; {remedy}."
             )
-        others = unknown_labels(examples.forest, saved.model.encoder.vocabulary)
-        if others:
+        others = saved.model.encoder.unknown_labels(examples.forest)
+        if others and UNKNOWN not in saved.labels.names:
             raise TrainingError(
-                f"{self._name} with warm_start=True expects labels that the model knows, got {others[0]!r}; {remedy}."
+                f"{self._name} with warm_start=True expects labels that the model knows, got {min(others)!r}; {remedy}."
             )
         given = self._model_settings()
         for name in given.model_fields_set:
@@ -259,14 +264,15 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
         return forest, outputs.double().numpy()
 
     def _model_for(self, forest: Forest) -> TreeModel:
-        """Return the model, which accepts the unknown labels of a forest if ``unknown`` is "zero"."""
-        require_choice(self._name, "unknown", self.unknown, ["error", "zero"])
-        model = self.saved_.model
-        known = model.encoder.vocabulary
-        others = unknown_labels(forest, known)
-        if others and self.unknown == "error":
-            raise unknown_label(forest, others[0], known, self._name, pairs=task_of(self.task).trees == 2)
-        return accept_unknown_labels(model, others) if self.unknown == "zero" else model
+        """Return the model; remember the labels of a forest that it does not know, or raise if ``unknown`` is "error"."""
+        require_policy(self._name, "unknown", self.unknown)
+        forest.verify()
+        encoder = self.saved_.model.encoder
+        self.unknown_labels_ = encoder.unknown_labels(forest)
+        if self.unknown_labels_ and self.unknown == "error":
+            label, pairs = next(iter(self.unknown_labels_)), task_of(self.task).trees == 2
+            raise unknown_label(forest, label, encoder.vocabulary, self._name, pairs=pairs)
+        return self.saved_.model
 
     def _model_settings(self) -> ModelSettings:
         return ModelSettings.of(self._given(_MODEL), self._name)
@@ -288,7 +294,7 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
     @contextlib.contextmanager
     def _seeded(self, seed: int) -> Iterator[None]:
         """Draw random numbers from the seed, and restore the state of the caller's generator afterwards."""
-        require_choice(self._name, "unknown", self.unknown, ["error", "zero"])
+        require_policy(self._name, "unknown", self.unknown)
         with self._threads(), torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             yield

@@ -1,22 +1,16 @@
 """Inputs of estimators: from sequences of trees, other objects or pairs to a forest; and labels that were not in training."""
 
 from collections.abc import Iterable
-from typing import Any, final
+from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from treefold.data.objects import as_tree, kind_of
 from treefold.errors import TreeError, VocabularyError, nearest
-from treefold.nn.cells import Cell, PerLabel
-from treefold.nn.encoder import TreeEncoder
-from treefold.nn.labels import LabelEncoder
-from treefold.nn.model import TreeModel
 from treefold.trees.forest import Forest
 from treefold.trees.tree import Tree
-from treefold.trees.vocabulary import Vocabulary
+from treefold.trees.vocabulary import UNKNOWN, Vocabulary
 
-# Axes:  N nodes · L child slots · S memory size · M label size
 _REMEDY = "give a list of Tree or of s-expressions, or a Forest"
 
 
@@ -98,93 +92,12 @@ def _not_empty(forest: Forest, owner: str) -> Forest:
     return forest
 
 
-def unknown_labels(forest: Forest, known: Vocabulary) -> tuple[str, ...]:
-    """Return the labels in a forest that are not among the known ones.
-
-    >>> unknown_labels(Forest(["(f a)", "b"])[:1], Vocabulary(["f"]))
-    ('a',)
-    """
-    forest.verify()
-    missing = forest.vocabulary.codes_in(known) < 0
-    if not missing.any():
-        return ()
-    used = np.unique(forest.labels[forest.labels >= 0])  # the vocabulary may have labels that no node has
-    return tuple(forest.vocabulary[code] for code in used[missing[used]].tolist())
-
-
 def unknown_label(forest: Forest, label: str, known: Vocabulary, owner: str, *, pairs: bool) -> VocabularyError:
     """Return the error about a label that was not in training."""
-    row = int(np.flatnonzero(forest.labels == list(forest.vocabulary).index(label))[0])
+    row = int((forest.labels == forest.vocabulary.code(label)).argmax())
     tree = int(np.searchsorted(forest.offsets, row, side="right")) - 1
     place = f"pair {tree // 2}" if pairs else f"tree {tree}"
     return VocabularyError(
         f"{place}: expected one of the {len(known)} labels of the training trees, got {label!r}{nearest(label, known)}; "
-        f"correct it, train with trees that have it, or ignore it with {owner}(unknown='zero')."
+        f"correct it, train with trees that have it, or let it count as {UNKNOWN} with {owner}(unknown='unk')."
     )
-
-
-@final
-class ZeroForUnknown(LabelEncoder):
-    """A label encoder with further labels, whose vector is zero.
-
-    >>> import torch
-    >>> from treefold import OneHot
-    >>> ZeroForUnknown(OneHot(["a", "b"]), ["c"])(torch.tensor([2, 1]), torch.zeros(0, 0))
-    tensor([[0., 0.],
-            [0., 1.]])
-    """
-
-    def __init__(self, labels: LabelEncoder, others: Iterable[str]) -> None:
-        super().__init__()
-        self.labels = labels
-        self.names = Vocabulary([*labels.names, *others])
-        self.size = labels.size
-
-    def forward(self, codes: Tensor, vectors: Tensor) -> Tensor:
-        """Return the label vectors (N, M)."""
-        known = codes < len(self.labels.names)  # vector labels have negative codes
-        rows: Tensor = self.labels(codes[known], vectors)
-        return rows.new_zeros(len(codes), self.size).index_put((known,), rows)
-
-
-@final
-class IgnoreChildren(Cell):
-    """Applies the cell of a leaf to nodes with any number of children, which it ignores."""
-
-    def __init__(self, leaf: Cell) -> None:
-        super().__init__()
-        self.leaf = leaf
-        self.state_size, self.memory_size, self.label_size = leaf.state_size, leaf.memory_size, leaf.label_size
-        self.arity, self.takes_any_number = 0, True
-
-    def forward(self, label: Tensor | None, children: Tensor, operator: Tensor | None = None) -> Tensor:
-        """Return the memories of leaves."""
-        memory: Tensor = self.leaf(label, children[:, :0])
-        return memory
-
-
-def accept_unknown_labels(model: TreeModel, others: Iterable[str]) -> TreeModel:
-    """Return a model with the same weights that accepts further labels.
-
-    Their label vector is zero. If operators have their own cells, an inner node with another label counts as a leaf:
-    its children are ignored.
-    """
-    encoder = model.encoder
-    assert encoder.labels is not None
-    cells = [_accept_any_label(cell) for cell in encoder.cells.values() if isinstance(cell, Cell)]
-    made = TreeEncoder(
-        cells[0],
-        ZeroForUnknown(encoder.labels, others),
-        direction=encoder.direction,
-        down_cell=cells[1] if len(cells) > 1 else None,
-    )
-    return TreeModel(made, model.head, model.readout).train(model.training)
-
-
-def _accept_any_label(cell: Cell) -> Cell:
-    leaf = cell.cell_of(len(cell.operators)) if isinstance(cell, PerLabel) else None
-    if (
-        not isinstance(cell, PerLabel) or leaf is None or leaf.arity
-    ):  # a leaf's cell with child slots sees children already
-        return cell
-    return PerLabel({name: cell.cell_of(place) for place, name in enumerate(cell.operators)}, leaf=IgnoreChildren(leaf))

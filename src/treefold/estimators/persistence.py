@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -60,6 +61,7 @@ def load(folder: str | os.PathLike[str]) -> Any:
         )
     estimator = cls(**facts["parameters"])
     estimator.saved_, estimator.history_, estimator.n_iter_ = saved, facts["history"], len(facts["history"])
+    estimator.unknown_labels_ = Counter()
     if not _fits(cls, saved, facts):
         raise ModelFileError(
             f"{path}: expected the estimator of the model in this directory, got {cls.__name__} with "
@@ -129,6 +131,8 @@ def _read(path: Path) -> dict[str, Any]:
             raise ModelFileError(f"{path}: expected one of the estimators {known}, got {facts['class']!r}.")
         facts["history"] = list(facts["history"])
         facts["parameters"] = {name: _unpacked(value) for name, value in facts["parameters"].items()}
+        if facts["parameters"].get("unknown") == "zero":  # its name in older versions
+            facts["parameters"]["unknown"] = "unk"
         if "classes" in facts:
             dtype = np.dtype(facts["classes"]["dtype"])
             if dtype.kind not in _CLASS_KINDS:

@@ -1,9 +1,12 @@
 """The encoder: states of all nodes of a batch of trees, from a cell and the labels."""
 
 import copy
-from typing import Any, Literal, final
+from collections import Counter
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple, final
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -13,16 +16,33 @@ from treefold.nn.cells import Cell, PerLabel
 from treefold.nn.cells.base import LeafCell
 from treefold.nn.engine import Encoding, engine_for, has_one_slot
 from treefold.nn.flat import FlatParameters
-from treefold.nn.labels import Embedding, LabelEncoder, Numeric, OneHot, Thermometer
+from treefold.nn.labels import Bags, Features, LabelEncoder, Numeric, Table
 from treefold.trees.batch import Batch, Ints
 from treefold.trees.forest import Forest
-from treefold.trees.vocabulary import Vocabulary
+from treefold.trees.vocabulary import Vocabulary, require_policy
 
 # Axes:  N nodes of the batch · B trees · C state size · M label size · X label vectors
 Direction = Literal["up", "down", "both"]
 Backend = Literal["auto", "torch", "fused"]
+Unknown = Literal["unk", "error"]
 _ANY_NUMBER = np.iinfo(np.int64).max
 _SHORT = 256  # rows of a table that is taken whole, for any number of nodes
+
+
+class _Meaning(NamedTuple):
+    """The meaning of a vocabulary's D labels for an encoder.
+
+    ``codes`` (2D + 1,): for each label an operator, or a code for the label encoder counted from the number of operators, -1 if
+    it is unknown and that is an error; then the same for each label that is dropped; at the end -1, for vectors. ``is_unknown``
+    (2D + 1,) says which labels the encoder does not know. ``bags`` are the features that codes refer to, if labels have features.
+    """
+
+    vocabulary: Vocabulary
+    unknown: Unknown
+    drops: bool
+    codes: Ints
+    is_unknown: npt.NDArray[np.bool_]
+    bags: Bags | None
 
 
 @final
@@ -34,7 +54,10 @@ class TreeEncoder(nn.Module):
     ``both`` has a cell for each, ``down_cell`` or one like ``cell`` with weights of its own, and joins their states.
 
     ``labels`` turns labels into the vectors that the cell sees; None if the cell has ``label_size=None``. The encoder
-    knows the labels of ``vocabulary``, and takes batches of any forest that has no others.
+    knows the labels of ``vocabulary``, and takes batches of any forest. ``unknown`` says how it treats other labels: with "unk"
+    they have the vector of ``<unk>``, or a zero vector if the label encoder has none; with "error" they raise. If leaves have a
+    cell that takes no children, a node with an unknown label counts as a leaf: it does not see its children.
+    ``label_dropout`` is the probability with which, in training, a node's label counts as unknown; operators are kept.
 
     ``siblings`` makes the order of children matter, for any number of them: instead of its children, a node sees its last child
     in slot 0 and its previous sibling in slot 1 (`Batch.by_siblings`). A node's state then tells of its subtree and of those of
@@ -62,8 +85,11 @@ class TreeEncoder(nn.Module):
         siblings: bool = False,
         backend: Backend = "auto",
         share_subtrees: bool = True,
+        unknown: Unknown = "unk",
+        label_dropout: float = 0.0,
     ) -> None:
         super().__init__()
+        require_policy("TreeEncoder", "unknown", unknown)
         require_choice("TreeEncoder", "direction", direction, ["up", "down", "both"])
         require_choice("TreeEncoder", "backend", backend, ["auto", "torch", "fused"])
         self.backend: Backend = backend
@@ -75,6 +101,13 @@ class TreeEncoder(nn.Module):
             )
         if down_cell is not None and direction != "both":
             raise ConfigurationError(f"TreeEncoder expects a down_cell with direction='both' only, got {direction!r}.")
+        if not 0 <= label_dropout < 1 or (label_dropout and not isinstance(labels, Table)):
+            raise ConfigurationError(
+                f"TreeEncoder expects a label_dropout of at least 0 and below 1, and above 0 for text labels only, got "
+                f"{label_dropout} with {type(labels).__name__}."
+            )
+        self.unknown: Unknown = unknown
+        self.label_dropout = label_dropout
         self.direction: Direction = direction
         self.siblings = siblings
         self.labels = labels
@@ -102,11 +135,53 @@ class TreeEncoder(nn.Module):
         """All parameters in one tensor, while a training lasts."""
         self.knowledge: tuple[Cell, Any] | None = None
         """What `treefold.nn.engine` knows of the cell."""
-        self._translation: tuple[Vocabulary, Ints] | None = None
+        self._meaning: _Meaning | None = None
 
     def forward(self, batch: Batch | Forest) -> Encoding:
         """Encode a batch of trees, or all trees of a forest."""
-        return engine_for(self).encode(as_batch(batch))
+        batch = self.prepare(batch)
+        if self.drops_labels:
+            drawn = torch.rand(batch.node_count).numpy() < self.label_dropout
+            batch = replace(batch, labels=batch.labels + len(batch.vocabulary) * (drawn & (batch.labels >= 0)))
+        return engine_for(self).encode(batch)
+
+    @property
+    def drops_labels(self) -> bool:
+        """Whether some labels of a batch count as unknown, as in training."""
+        return self.training and self.label_dropout > 0
+
+    def prepare(self, batch: Batch | Forest) -> Batch:
+        """Return a batch, or that of all trees of a forest; nodes with unknown labels lose their children if leaves take none."""
+        batch = as_batch(batch)
+        if not self.operators or self.labels is None or "up" not in self.cells or self._allowed["up"][-1]:
+            return batch
+        unknown = self._meaning_of(batch.vocabulary).is_unknown
+        if self.unknown == "error" or not unknown.any():
+            return batch
+        loses = (batch.parents >= 0) & unknown[np.maximum(batch.labels, -1)][batch.parents]
+        if not loses.any():
+            return batch
+        return replace(batch, parents=np.where(loses, -1, batch.parents), slots=np.where(loses, 0, batch.slots))
+
+    def known(self, vocabulary: Vocabulary) -> npt.NDArray[np.bool_]:
+        """Say for each label of a vocabulary whether the encoder knows it.
+
+        >>> from treefold import OneHot, TreeRNN
+        >>> TreeEncoder(TreeRNN("sum", state_size=4, arity=2, label_size=2), OneHot("ab")).known(Vocabulary("bc")).tolist()
+        [True, False]
+        """
+        if self.labels is None:
+            return np.ones(len(vocabulary), bool)
+        return self.labels.knows(vocabulary) | (vocabulary.codes_in(Vocabulary(self.operators)) >= 0)
+
+    def unknown_labels(self, forest: Forest) -> Counter[str]:
+        """Return the labels of a forest that the encoder does not know, and how many nodes have each."""
+        unknown = ~self.known(forest.vocabulary)
+        if not unknown.any():
+            return Counter()
+        counts = np.bincount(forest.labels[forest.labels >= 0], minlength=len(unknown))
+        found = np.flatnonzero(unknown & (counts > 0))  # the vocabulary may have labels that no node has
+        return Counter({forest.vocabulary[code]: int(counts[code]) for code in found.tolist()})
 
     def linked(self, batch: Batch) -> Batch:
         """Return a batch with the links that the cells follow: from children to parents, or along siblings."""
@@ -128,7 +203,7 @@ class TreeEncoder(nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what a training attached."""
-        return {**self.__dict__, "flat": None, "knowledge": None}
+        return {**self.__dict__, "flat": None, "knowledge": None, "_meaning": None}
 
     def codes(self, batch: Batch) -> tuple[Ints, Ints]:
         """Translate the batch's labels: for each node its operator, and its code for the label encoder, both (N,).
@@ -141,17 +216,34 @@ class TreeEncoder(nn.Module):
         return operators, codes
 
     def alphabet(self, vocabulary: Vocabulary, nodes: int) -> Alphabet | None:
-        """Return the meaning of labels, if they are rows of a table that is not much longer than the number of nodes."""
-        if not isinstance(self.labels, (OneHot, Thermometer, Embedding)) or len(self.labels.table) > max(nodes, _SHORT):
+        """Return the meaning of labels, if they are rows of a table that is not much longer than the number of nodes.
+
+        None if some of the labels are to be dropped: `forward` chooses which.
+        """
+        return None if self.drops_labels else self._alphabet(vocabulary, nodes)
+
+    def _alphabet(self, vocabulary: Vocabulary, nodes: int) -> Alphabet | None:
+        labels = self.labels
+        if not isinstance(labels, Table):
             return None
-        return Alphabet(self._codes_of(vocabulary), len(self.operators), self._allowed["up"], self.labels.table)
+        length = len(vocabulary) * (1 + self.drops_labels) if isinstance(labels, Features) else len(labels.names)
+        if length > max(nodes, _SHORT):
+            return None
+        meaning, count = self._meaning_of(vocabulary), len(self.operators)
+        if isinstance(labels, Features):
+            assert meaning.bags is not None
+            own = torch.arange(len(meaning.bags.starts) - 1, device=labels.table.device)
+            vectors = labels(own, labels.table, meaning.bags)
+        else:
+            vectors = labels.first_rows(int(meaning.codes.max()) + 1 - count)
+        return Alphabet(meaning.codes, count, self._allowed["up"], vectors)
 
     def label_rows(self, batch: Batch, like: Tensor) -> tuple[Ints, Ints, Tensor | None, bool]:
         """Return for the kernels each node's operator (N,), its row (N,) of label vectors (X, M), -1 without, and these vectors.
 
         The last value says whether equal subtrees are computed once. Raises as `codes` does.
         """
-        alphabet = None if len(batch.vectors) else self.alphabet(batch.vocabulary, batch.node_count)
+        alphabet = None if len(batch.vectors) else self._alphabet(batch.vocabulary, batch.node_count)
         if alphabet is not None:
             operators, rows, is_right = translate(
                 batch.labels, alphabet.codes, alphabet.operators, batch.parents, batch.slots, alphabet.allowed
@@ -163,55 +255,74 @@ class TreeEncoder(nn.Module):
             return operators, np.full(batch.node_count, -1), None, self.share_subtrees
         sees = operators == len(self.operators)
         rows, chosen = np.where(sees, codes, -1), codes[sees]
-        has_table = isinstance(self.labels, (OneHot, Thermometer, Embedding)) and not len(batch.vectors)
+        has_table = isinstance(self.labels, Table) and not len(batch.vectors)
         if has_table:
             chosen, rows[sees] = np.unique(chosen, return_inverse=True)  # a few rows of a large table
         else:
             rows[sees] = np.arange(len(chosen))
-        vectors = self.labels(
-            torch.from_numpy(chosen).to(like.device),
-            torch.tensor(batch.vectors, dtype=like.dtype, device=like.device),
-        )
+        vectors = self._vectors(batch, chosen, like)
         # If all leaves have vectors of their own, hardly two subtrees are equal.
         return operators, rows, vectors, self.share_subtrees and has_table
 
-    def label_vectors(self, batch: Batch, operators: Ints, codes: Ints, like: Tensor) -> Tensor | None:
-        """Return the label vectors (N, M), zero at operators."""
-        if self.labels is None:
-            return None
+    def _vectors(self, batch: Batch, codes: Ints, like: Tensor) -> Tensor:
+        """Return the vectors of codes; the sums of features are computed once for each distinct code."""
+        labels = self.labels
+        assert labels is not None
         vectors = torch.tensor(batch.vectors, dtype=like.dtype, device=like.device)  # a copy: the map is read-only
-        if not self.operators:
-            result: Tensor = self.labels(torch.from_numpy(codes).to(like.device), vectors)
+        result: Tensor
+        if not isinstance(labels, Features):
+            result = labels(torch.from_numpy(codes).to(like.device), vectors)
             return result
-        leaves = np.flatnonzero(operators == len(self.operators))
-        rows = self.labels(torch.from_numpy(codes[leaves]).to(like.device), vectors)
-        return like.new_zeros(batch.node_count, self.labels.size).index_copy(
-            0, torch.from_numpy(leaves).to(like.device), rows
-        )
+        distinct, places = np.unique(codes, return_inverse=True)
+        bags = self._meaning_of(batch.vocabulary).bags
+        result = labels(torch.from_numpy(distinct).to(like.device), vectors, bags)
+        return result.index_select(0, torch.from_numpy(places).to(like.device))
 
     def _translate(self, batch: Batch) -> tuple[Ints, Ints]:
         count = len(self.operators)
         if self.labels is None:
             return np.full(batch.node_count, count), batch.labels
-        table = self._codes_of(batch.vocabulary)
+        own = self._meaning_of(batch.vocabulary).codes[np.maximum(batch.labels, -1)]
         if not len(batch.vectors):  # text labels alone
-            own = table[batch.labels]
             if own.min() < 0:
                 self._raise_unknown(batch, int(np.flatnonzero(own < 0)[0]))
             return np.minimum(own, count), own - count
-        own = np.where(batch.labels >= 0, table[np.maximum(batch.labels, -1)], count)
+        own = np.where(batch.labels >= 0, own, count)
         if own.min() < 0:
             self._raise_unknown(batch, int(np.flatnonzero(own < 0)[0]))
         return np.minimum(own, count), np.where(batch.labels >= 0, own - count, batch.labels)
 
-    def _codes_of(self, vocabulary: Vocabulary) -> Ints:
-        """Return the encoder's code for each label of a forest's vocabulary, -1 for those it does not know; -1 at the end."""
-        if self._translation is None or self._translation[0] is not vocabulary:
-            self._translation = (vocabulary, np.append(vocabulary.codes_in(self.vocabulary), -1))
-        return self._translation[1]
+    def _meaning_of(self, vocabulary: Vocabulary) -> _Meaning:
+        """Return the meaning of a forest's labels, which is kept until another forest comes."""
+        last, settings = self._meaning, (self.unknown, self.drops_labels)
+        if last is not None and last.vocabulary is vocabulary and (last.unknown, last.drops) == settings:
+            return last
+        labels, count, size = self.labels, len(self.operators), len(vocabulary)
+        assert labels is not None
+        operators = vocabulary.codes_in(Vocabulary(self.operators))
+        is_operator, is_known = operators >= 0, self.known(vocabulary)
+        is_error = self.unknown == "error" or labels.unknown_code is None
+        unknown, bags = count + (labels.unknown_code or 0), None
+        if isinstance(labels, Features):
+            own, bags = count + np.arange(size), labels.bags(vocabulary)
+        else:
+            codes = vocabulary.codes_in(labels.names)
+            own = np.where(codes >= 0, codes + count, unknown)
+        dropped = own
+        if self.drops_labels and bags is not None and isinstance(labels, Features):
+            dropped, bags = own + size, bags.followed_by(labels.bags(vocabulary, dropped=True))
+        elif self.drops_labels:
+            dropped = np.full(size, unknown)
+        if is_error:
+            own = np.where(is_known, own, -1)
+        both = [np.where(is_operator, operators, each) for each in (own, dropped)]
+        is_unknown = np.concatenate([~is_known, np.zeros(size + 1, bool)])
+        meaning = _Meaning(vocabulary, *settings, np.concatenate([*both, [-1]]), is_unknown, bags)
+        self._meaning = meaning
+        return meaning
 
     def _raise_unknown(self, batch: Batch, place: int) -> None:
-        label = batch.vocabulary[int(batch.labels[place])]
+        label = batch.vocabulary[int(batch.labels[place]) % len(batch.vocabulary)]
         tree = batch.tree_of(place)
         if isinstance(self.labels, Numeric):
             raise TreeError(
@@ -250,7 +361,7 @@ def _check_arity(cell: Cell, batch: Batch, operators: Ints, direction: str, allo
     place = int(holders[wide].min())
     needed = int(batch.slots[wide[holders[wide] == place]].max()) + 1
     code = int(batch.labels[place])
-    name = repr(batch.vocabulary[code]) if code >= 0 else "with a vector label"
+    name = repr(batch.vocabulary[code % len(batch.vocabulary)]) if code >= 0 else "with a vector label"
     has = "has {} children" if direction == "up" else "is child {} of its parent"
     node = f"tree {batch.tree_of(place)} of the batch: node {name} {has.format(needed)}"
     limit = int(allowed[operators[place]])

@@ -240,7 +240,9 @@ class FusedEngine(TorchEngine):
     def answer(self, batch: Batch) -> Tensor:
         """Return the model's outputs for a batch, differentiable; the head's kernel computes them if no gradient is asked for."""
         head = self._head
-        if head is None or torch.is_grad_enabled() or not self._is_worth_it(len(batch), batch.node_count):
+        if head is None or torch.is_grad_enabled() or self.encoder.drops_labels:
+            return super().answer(batch)
+        if not self._is_worth_it(len(batch), batch.node_count):
             return super().answer(batch)
         if len(batch) % head.trees or not head.is_worth_it(len(batch)):
             return super().answer(batch)

@@ -12,7 +12,7 @@ from treefold.kernels.layout import FlatLayout
 from treefold.nn.aggregators import AGGREGATORS, Aggregator
 from treefold.nn.cells import Cell
 from treefold.nn.cells.base import ChildGates
-from treefold.nn.encoder import TreeEncoder, as_batch
+from treefold.nn.encoder import TreeEncoder
 from treefold.nn.engine import FusedEngine, TorchEngine, engine_for
 from treefold.nn.heads import Head, HeadKernel, has_hooks
 from treefold.nn.readout import Readout
@@ -60,7 +60,7 @@ class TreeModel(nn.Module):
 
     def forward(self, batch: Batch | Forest) -> Tensor:
         """Return the head's outputs for a batch, or for all trees of a forest."""
-        return self.engine().answer(as_batch(batch))
+        return self.engine().answer(self.encoder.prepare(batch))
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the kernel, which is made again."""

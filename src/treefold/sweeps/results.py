@@ -17,7 +17,18 @@ VERSION: Final = 1
 RESULTS, DAMAGED = "results.jsonl", "results.jsonl.damaged"
 _NOT_IN_KEY: Final = {"checkpoint_minutes", "tensorboard"}  # they do not change the outcome of a run
 _ADDED_LATER: Final = {  # keys of older runs lack these settings, which then had this value
-    "model": {"siblings": False, "readout": "root", "comparison": "tensor", "levels": 5},
+    "model": {
+        "siblings": False,
+        "readout": "root",
+        "comparison": "tensor",
+        "levels": 5,
+        "min_count": None,
+        "label_dropout": 0.0,
+        "edge_labels": False,
+        "embeddings": None,
+        "embeddings_frozen": False,
+        "wide": False,
+    },
     "training": {"reduction": "mean", "keep": "best"},
 }
 

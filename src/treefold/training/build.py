@@ -1,51 +1,69 @@
 """From settings and data to a model."""
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
+import torch
 
+from treefold.data.vectors import read_vectors
 from treefold.errors import ConfigurationError, TreeError
 from treefold.nn.aggregators import Aggregator
 from treefold.nn.cells import Cell, PerLabel
 from treefold.nn.encoder import TreeEncoder
-from treefold.nn.labels import Embedding, LabelEncoder, Numeric, OneHot, Thermometer
+from treefold.nn.labels import (
+    UNKNOWN_EDGE,
+    Embedding,
+    Features,
+    LabelEncoder,
+    Numeric,
+    OneHot,
+    Thermometer,
+    frequent_labels,
+)
 from treefold.nn.model import TreeModel, readout_of
 from treefold.training.plugins import registered
 from treefold.training.settings import ModelSettings
 from treefold.training.task import Task, task_of
 from treefold.trees.forest import Forest
+from treefold.trees.vocabulary import UNKNOWN
 
 _MOST_OPERATORS: Final = 32  # with more, each cell would have too few examples to learn from
 _MOST_ONE_HOT: Final = 64
+_SMALL: Final = 0.05  # first entries of vectors that are learnt beside given ones
 _WIDEST_TUCKER: Final = 5  # children; the core grows with (rank + 1) to this power
 
 
 class Labels(NamedTuple):
-    """The labels that a model knows: operators, which have their own cells, and names, which have label vectors."""
+    """The labels that a model knows: operators, which have their own cells, and names, which have label vectors.
+
+    The vectors of the last ``frozen`` names are not learnt. In a new model, the last names start with the ``vectors``.
+    """
 
     operators: tuple[str, ...]
     names: tuple[str, ...]
+    frozen: int = 0
+    vectors: npt.NDArray[np.float32] | None = None
 
 
 class Facts(NamedTuple):
-    """What a model must know about its trees: labels of inner nodes and of leaves, size of vector labels, arity, how many."""
+    """What a model must know about its trees: labels of inner nodes and of leaves, size of vector labels, arity; the trees."""
 
     inner: tuple[str, ...]
     leaves: tuple[str, ...]
     vector_size: int
     inner_vectors: bool
     arity: int
-    trees: int
-    nodes: int
+    forest: Forest
 
 
 def facts_of(forest: Forest) -> Facts:
     """Find the labels of inner nodes and of leaves, the length of vector labels, and the greatest slot in use.
 
     >>> facts_of(Forest(["(f a (g b _))"]))
-    Facts(inner=('f', 'g'), leaves=('a', 'b'), vector_size=0, inner_vectors=False, arity=2, trees=1, nodes=4)
+    Facts(inner=('f', 'g'), leaves=('a', 'b'), vector_size=0, inner_vectors=False, arity=2, forest=<Forest of 1 trees, ...
     """
     if not len(forest):
         raise TreeError("a model expects at least one tree to learn from, got none.")
@@ -64,8 +82,7 @@ def facts_of(forest: Forest) -> Facts:
         vector_size=forest.vectors.shape[1],
         inner_vectors=bool((forest.labels[is_inner] < 0).any()),
         arity=int(forest.slots[has_parent].max(initial=0)) + 1,
-        trees=len(forest),
-        nodes=forest.node_count,
+        forest=forest,
     )
 
 
@@ -92,16 +109,18 @@ def resolve(settings: ModelSettings, facts: Facts) -> tuple[ModelSettings, Label
 
     >>> settings, labels = resolve(ModelSettings(), facts_of(Forest(["(MAX 3 (MIN 1 2))"])))
     >>> settings.aggregator, settings.rank, settings.labels, labels
-    ('tucker', 3, 'thermometer', Labels(operators=('MAX', 'MIN'), names=('1', '2', '3')))
+    ('tucker', 3, 'thermometer', Labels(operators=('MAX', 'MIN'), names=('1', '2', '3'), ...
     """
-    per_label = _has_operators(facts) and not settings.siblings if settings.per_label is None else settings.per_label
+    per_label = _has_operators(facts) and not (settings.siblings or settings.edge_labels)
+    per_label = per_label if settings.per_label is None else settings.per_label
     if per_label and (facts.inner_vectors or not facts.inner):
         raise ConfigurationError(
             "per_label=true expects inner nodes with text labels, got none or vectors; leave it out."
         )
     operators = facts.inner if per_label else ()
-    names = tuple(name for name in sorted({*facts.inner, *facts.leaves}) if name not in operators)
-    kind = settings.labels or _label_kind(names, facts, per_label)
+    names = _label_names(settings, facts, operators)
+    kind = settings.labels or _label_kind(names, facts, per_label, settings)
+    _require_text(settings, kind)
     if kind == "thermometer":
         names = tuple(sorted(names, key=_number))
     if kind != "numeric" and facts.vector_size:
@@ -120,9 +139,11 @@ def resolve(settings: ModelSettings, facts: Facts) -> tuple[ModelSettings, Label
     rank = settings.rank
     if rank is None and form.has_rank:
         rank = min(3, settings.state_size) if aggregator == "tucker" else settings.state_size
-    size = {"onehot": len(names), "thermometer": len(names), "numeric": facts.vector_size}.get(
-        kind, settings.label_size or 32
-    )
+    labels = _open_labels(settings, kind, operators, names if kind != "numeric" else ())
+    count = len(labels.names)
+    size = {"onehot": count, "thermometer": count, "numeric": facts.vector_size}.get(kind, settings.label_size or 32)
+    if labels.vectors is not None:
+        size = labels.vectors.shape[1]
     changes = {
         "aggregator": aggregator,
         "rank": rank,
@@ -132,12 +153,70 @@ def resolve(settings: ModelSettings, facts: Facts) -> tuple[ModelSettings, Label
         "labels": kind,
         "label_size": size,
     }
-    return settings.model_copy(update=changes), Labels(operators, names if kind != "numeric" else ())
+    return settings.model_copy(update=changes), labels
 
 
-def _label_kind(names: Sequence[str], facts: Facts, per_label: bool) -> str:
+def _label_names(settings: ModelSettings, facts: Facts, operators: Sequence[str]) -> tuple[str, ...]:
+    """Return the labels with label vectors, sorted: without operators, and without those that too few trees have."""
+    if settings.edge_labels and operators:
+        raise ConfigurationError(
+            "edge_labels=true expects one cell for all nodes, got per_label=true; leave per_label out."
+        )
+    if settings.min_count is None and not settings.edge_labels:
+        names: Iterable[str] = sorted({*facts.inner, *facts.leaves})
+    else:
+        names = frequent_labels(facts.forest, settings.min_count, edges=settings.edge_labels)
+    own = set(operators)
+    return tuple(name for name in names if name not in own)
+
+
+def _require_text(settings: ModelSettings, kind: str) -> None:
+    """Raise if the settings ask for something that labels of this kind cannot have."""
+    asked = {
+        "edge_labels": (settings.edge_labels, ("embedding", "ngrams")),
+        "embeddings": (settings.embeddings is not None, ("embedding", "ngrams")),
+        "label_dropout": (settings.label_dropout > 0, ("onehot", "thermometer", "embedding", "ngrams")),
+    }
+    for name, (is_asked, kinds) in asked.items():
+        if is_asked and kind not in kinds:
+            raise ConfigurationError(
+                f"{name} expects labels to be one of {', '.join(map(repr, kinds))}, got {kind!r}; leave one of them out."
+            )
+    if settings.embeddings_frozen and settings.embeddings is None:
+        raise ConfigurationError("embeddings_frozen=true expects embeddings, a file of word vectors, got none.")
+
+
+def _open_labels(settings: ModelSettings, kind: str, operators: tuple[str, ...], names: tuple[str, ...]) -> Labels:
+    """Add the rows for unknown labels, and the vectors of the file of word vectors.
+
+    ``<unk>`` has a row if training can teach it something: labels that too few trees have, dropped labels, parts of labels.
+    """
+    asked = settings.min_count or settings.label_dropout or settings.edge_labels or settings.embeddings
+    extra = [UNKNOWN] if kind == "ngrams" or (asked and kind in ("onehot", "embedding")) else []
+    extra = [name for name in extra + [UNKNOWN_EDGE] * settings.edge_labels if name not in operators]
+    names = (*extra, *(name for name in names if name not in extra))
+    if settings.embeddings is None:
+        return Labels(operators, names)
+    is_edge = settings.edge_labels
+    words, vectors = read_vectors(
+        settings.embeddings,
+        [name for name in names if name not in extra and not (is_edge and name.endswith(":") and name != ":")],
+    )
+    if settings.label_size not in (None, vectors.shape[1]):
+        raise ConfigurationError(
+            f"label_size expects the length of the vectors in {settings.embeddings}, {vectors.shape[1]}, got "
+            f"{settings.label_size}; leave it out."
+        )
+    found = set(words)
+    others = (name for name in names if name not in found)
+    return Labels(operators, (*others, *words), len(words) if settings.embeddings_frozen else 0, vectors)
+
+
+def _label_kind(names: Sequence[str], facts: Facts, per_label: bool, settings: ModelSettings) -> str:
     if facts.vector_size:
         return "numeric"
+    if settings.edge_labels or settings.embeddings is not None:
+        return "embedding"
     if per_label and len(names) > 1 and all(_is_number(name) for name in names) and len(names) <= _MOST_ONE_HOT:
         return "thermometer"
     return "onehot" if len(names) <= _MOST_ONE_HOT else "embedding"
@@ -160,8 +239,13 @@ def build_model(settings: ModelSettings, labels: Labels, task: Task | str, outpu
     >>> type(build_model(settings, labels, "tree", 10).head).__name__
     'Classifier'
     """
-    cell, label_encoder = _cell(settings, labels), _label_encoder(settings, labels)
-    encoder = TreeEncoder(cell, label_encoder, direction=settings.direction, siblings=settings.siblings)
+    encoder = TreeEncoder(
+        _cell(settings, labels),
+        _label_encoder(settings, labels),
+        direction=settings.direction,
+        siblings=settings.siblings,
+        label_dropout=settings.label_dropout,
+    )
     in_size = readout_of(encoder, settings.readout).out_size
     return TreeModel(encoder, task_of(task).head(settings, in_size, outputs), settings.readout)
 
@@ -194,6 +278,15 @@ def _cell(settings: ModelSettings, labels: Labels) -> Cell:
 def _label_encoder(settings: ModelSettings, labels: Labels) -> LabelEncoder:
     if settings.labels == "numeric":
         return Numeric(settings.label_size or 0)
-    if settings.labels == "embedding":
-        return Embedding(labels.names, settings.label_size)
+    if settings.labels in ("embedding", "ngrams"):
+        given: dict[str, Any] = {"frozen": labels.frozen}
+        if labels.vectors is None:
+            given["size"] = settings.label_size
+        else:
+            start = _SMALL * torch.randn(len(labels.names) - len(labels.vectors), labels.vectors.shape[1])
+            start[[place for place, name in enumerate(labels.names[:2]) if name in (UNKNOWN, UNKNOWN_EDGE)]] = 0.0
+            given["vectors"] = torch.cat([start, torch.from_numpy(labels.vectors)])
+        if settings.labels == "embedding" and not settings.edge_labels:
+            return Embedding(labels.names, **given)
+        return Features(labels.names, edges=settings.edge_labels, ngrams=settings.labels == "ngrams", **given)
     return Thermometer(labels.names) if settings.labels == "thermometer" else OneHot(labels.names)

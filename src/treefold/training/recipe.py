@@ -67,7 +67,7 @@ def _model(given: ModelSettings, facts: Facts, *, formula: bool, task: str) -> t
         )
     if task_of(task).trees == 1 and not task_of(task).per_node:
         chosen["readout"] = "root+mean+max"
-        reasons.append(f"{facts.nodes / facts.trees:.0f} nodes a tree: all of them are read, not the root alone")
+        reasons.append(f"{_size(facts):.0f} nodes a tree: all of them are read, not the root alone")
     return _with(given, chosen), reasons
 
 
@@ -83,10 +83,15 @@ def _training(
     size = _with(given, chosen).batch_size
     least, most = _FORMULA_EPOCHS if formula else _EPOCHS
     steps = math.ceil(examples / size)
-    wanted = math.ceil(_FEWEST_STEPS / steps) if formula else round(_NODES / max(facts.nodes, 1))
+    wanted = math.ceil(_FEWEST_STEPS / steps) if formula else round(_NODES / (examples * _size(facts)))
     chosen["epochs"] = max(least, min(most, wanted))
     made = _with(given, chosen)
-    return made, [f"{examples:,} examples of {facts.nodes / facts.trees:.0f} nodes: {made.epochs} epochs in batches of {size}"]
+    return made, [f"{examples:,} examples of {_size(facts):.0f} nodes: {made.epochs} epochs in batches of {size}"]
+
+
+def _size(facts: Facts) -> float:
+    """Return the mean number of nodes of a tree."""
+    return facts.forest.node_count / len(facts.forest)
 
 
 def _with(given: Any, chosen: dict[str, Any]) -> Any:

@@ -56,6 +56,7 @@ class SavedModel:
             "version": VERSION,
             "operators": self.labels.operators,
             "labels": self.labels.names,
+            **({"frozen": self.labels.frozen} if self.labels.frozen else {}),
             "classes": self.classes,
             "outputs": self.outputs,
             "reasons": self.reasons,
@@ -77,7 +78,7 @@ def load_model(folder: str | os.PathLike[str]) -> SavedModel:
             )
     vocabulary = _vocabulary(folder / VOCABULARY)
     settings = RunSettings.of(read_toml(folder / CONFIG), str(folder / CONFIG))
-    labels = Labels(tuple(vocabulary["operators"]), tuple(vocabulary["labels"]))
+    labels = Labels(tuple(vocabulary["operators"]), tuple(vocabulary["labels"]), vocabulary.get("frozen", 0))
     model = build_model(settings.model, labels, settings.task, vocabulary["outputs"])
     weights = read_tensors(folder / WEIGHTS)
     fresh = model.state_dict()
@@ -116,6 +117,8 @@ def _vocabulary(path: Path) -> dict[str, Any]:
     for name in ("operators", "labels", "classes", "reasons"):
         if not isinstance(facts[name], list) or not all(isinstance(each, str) for each in facts[name]):
             raise ModelFileError(f"{path}: expected {name!r} to be a list of texts; the model is damaged.")
+    if type(facts.get("frozen", 0)) is not int or not 0 <= facts.get("frozen", 0) <= len(facts["labels"]):
+        raise ModelFileError(f"{path}: expected 'frozen' to be a number of labels; the model is damaged.")
     count = facts["outputs"]
     if type(count) is not int or not 1 <= count <= _MOST_OUTPUTS or len(facts["classes"]) not in (0, count):
         raise ModelFileError(

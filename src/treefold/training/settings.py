@@ -90,8 +90,11 @@ class Settings(BaseModel):
 class ModelSettings(Settings):
     """Settings of a model; those that are None are chosen from the data.
 
-    ``cell`` is a name of `CELLS`, ``aggregator`` one of `AGGREGATORS`; a user's own count as well. ``comparison`` says how a
-    classifier of pairs compares two trees, ``levels`` is the K of a `PairRegressor`.
+    ``cell`` is a name of `CELLS`, ``aggregator`` one of `AGGREGATORS`; a user's own count as well. Labels that fewer than
+    ``min_count`` training trees have count as ``<unk>``, and in training each label with the probability ``label_dropout``.
+    With ``edge_labels``, ``nsubj:dog`` is the label ``dog`` at an edge ``nsubj``. ``embeddings`` is a file of word vectors, with
+    which labels start; ``embeddings_frozen`` keeps them as they are. ``comparison`` says how a classifier of pairs compares two
+    trees, ``levels`` is the K of a `PairRegressor`. ``wide`` adds a linear part that counts labels and pairs of labels.
     """
 
     cell: Annotated[str, _part("cell", "lstm")] = "lstm"
@@ -101,7 +104,7 @@ class ModelSettings(Settings):
     shared: bool | None = None
     arity: Count | None = None
     per_label: bool | None = None
-    labels: Literal["onehot", "thermometer", "embedding", "numeric"] | None = None
+    labels: Literal["onehot", "thermometer", "embedding", "ngrams", "numeric"] | None = None
     label_size: Count | None = None
     update: Literal["tanh", "sigmoid"] = "tanh"
     initialisation: Literal["balanced", "kaiming"] = "balanced"
@@ -113,6 +116,12 @@ class ModelSettings(Settings):
     dropout: Share = 0.0
     comparison: Literal["tensor", "distance"] = "tensor"
     levels: Levels = 5
+    min_count: Count | None = None
+    label_dropout: Share = 0.0
+    edge_labels: bool = False
+    embeddings: str | None = None
+    embeddings_frozen: bool = False
+    wide: bool = False
 
 
 class TrainingSettings(Settings):

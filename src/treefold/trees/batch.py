@@ -124,7 +124,7 @@ class Batch:
     @functools.cached_property
     def schedule(self) -> Schedule:
         """The order by levels."""
-        count, trees, depths = self.node_count, len(self), _depths(self.parents)
+        count, depths = self.node_count, _depths(self.parents)
         deepest = int(depths.max())
         order = np.lexsort((self.labels, -depths))
         places = np.empty(count, np.int64)
@@ -134,8 +134,8 @@ class Batch:
         level_starts = np.cumsum(level_sizes) - level_sizes
         levels = deepest - depths[order]
         slots = self.slots[order]
-        # Only the roots are at depth 0: they are the last level, and the other nodes are the first `inner` ones.
-        inner = count - trees
+        # Nodes without a parent are at depth 0: they are the last level, and the other nodes are the first `inner` ones.
+        inner = int(np.count_nonzero(depths))
         parents = np.zeros(count, np.int64)
         parents[:inner] = places[self.parents[order[:inner]]] - level_starts[levels[:inner] + 1] + 1
         slots[inner:] = 0

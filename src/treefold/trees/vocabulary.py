@@ -1,12 +1,15 @@
 """Vocabularies: the text labels of a forest or a model, and their codes."""
 
 from collections.abc import Iterable, Iterator
-from typing import final
+from typing import Final, final
 
 import numpy as np
 import numpy.typing as npt
 
-from treefold.errors import VocabularyError, nearest
+from treefold.errors import ConfigurationError, VocabularyError, nearest, require_choice
+
+UNKNOWN: Final = "<unk>"
+"""The name of the row that stands for all labels without a row of their own."""
 
 
 @final
@@ -79,3 +82,19 @@ class Vocabulary:
     def __repr__(self) -> str:
         shown = ", ".join(repr(name) for name in self._names[:8])
         return f"Vocabulary([{shown}{', …' if len(self) > 8 else ''}])" + (f" of {len(self)}" if len(self) > 8 else "")
+
+
+def require_policy(owner: str, setting: str, value: str) -> None:
+    """Raise unless the value is a policy for labels that no training tree had: "unk" or "error".
+
+    >>> require_policy("TreeClassifier", "unknown", "zero")
+    Traceback (most recent call last):
+    ...
+    treefold.errors.ConfigurationError: TreeClassifier expects unknown to be one of 'unk', 'error', got 'zero', a word of ...
+    """
+    if value in ("zero", "absent"):
+        raise ConfigurationError(
+            f"{owner} expects {setting} to be one of 'unk', 'error', got {value!r}, a word of older versions; "
+            f"with 'unk', unknown labels count as {UNKNOWN}."
+        )
+    require_choice(owner, setting, value, ["unk", "error"])
