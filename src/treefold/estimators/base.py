@@ -44,6 +44,12 @@ _MODEL = (
     "direction",
     "siblings",
     "readout",
+    "wide",
+    "min_count",
+    "label_dropout",
+    "edge_labels",
+    "embeddings",
+    "embeddings_frozen",
     "hidden",
     "dropout",
     "comparison",
@@ -113,6 +119,12 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
         direction: str | None = None,
         siblings: bool | None = None,
         readout: str | None = None,
+        wide: bool | None = None,
+        min_count: int | None = None,
+        label_dropout: float | None = None,
+        edge_labels: bool | None = None,
+        embeddings: str | None = None,
+        embeddings_frozen: bool | None = None,
         hidden: Sequence[int] | None = None,
         dropout: float | None = None,
         optimiser: str | None = None,
@@ -147,6 +159,12 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
         self.direction = direction
         self.siblings = siblings
         self.readout = readout
+        self.wide = wide
+        self.min_count = min_count
+        self.label_dropout = label_dropout
+        self.edge_labels = edge_labels
+        self.embeddings = embeddings
+        self.embeddings_frozen = embeddings_frozen
         self.hidden = hidden
         self.dropout = dropout
         self.optimiser = optimiser
@@ -212,7 +230,8 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
             weights = examples.weights
             numbers = np.arange(len(examples)) if weights is None else np.flatnonzero(weights > 0)
             train, held_out = hold_out(numbers, classes, self.validation_fraction, seed)
-            trainer = Trainer(saved.model, examples, train, held_out, saved.settings.training)
+            wide = saved.settings.model.wide
+            trainer = Trainer(saved.model, examples, train, held_out, saved.settings.training, wide=wide)
             result = trainer.run(_Printer(self._name) if self.verbose else Silent())
             trainer.flat.release()
         self.saved_, self.history_, self.n_iter_ = saved, result.history, result.epochs

@@ -16,6 +16,7 @@ from treefold.nn.encoder import TreeEncoder
 from treefold.nn.engine import FusedEngine, TorchEngine, engine_for
 from treefold.nn.heads import Head, HeadKernel, has_hooks
 from treefold.nn.readout import Readout
+from treefold.nn.wide import Wide
 from treefold.trees.batch import Batch, Ints
 from treefold.trees.forest import Forest
 
@@ -30,6 +31,9 @@ class TreeModel(nn.Module):
 
     ``readout`` says which states the head sees: "root", "mean", "max", "sum", "attention" of all nodes, or several joined, such
     as "root+mean+max" (`Readout`). A head that reads nodes has none.
+
+    ``wide`` is a linear part beside the network (`Wide`), which training adds. `answers` and `predictor` join both;
+    ``model(batch)`` is the network alone.
 
     >>> from treefold import Classifier, OneHot, TreeLSTM
     >>> forest = Forest(["(and (not a) b)", "c"])
@@ -56,6 +60,7 @@ class TreeModel(nn.Module):
         self.encoder = encoder
         self.readout = made
         self.head = head
+        self.wide: Wide | None = None
         self._head_kernel: tuple[list[nn.Module], HeadKernel | None] | None = None
 
     def forward(self, batch: Batch | Forest) -> Tensor:
@@ -79,8 +84,11 @@ class TreeModel(nn.Module):
         >>> model.predictor()(forest, np.array([2, 0])).shape
         torch.Size([2, 2])
         """
-        engine = self.engine()
-        return (engine.prepare() if isinstance(engine, FusedEngine) else engine).outputs
+        engine, wide = self.engine(), self.wide
+        network = (engine.prepare() if isinstance(engine, FusedEngine) else engine).outputs
+        if wide is None:
+            return network
+        return lambda forest, trees: wide(network(forest, trees), forest, trees)
 
     def answers(self, forest: Forest, trees: Ints) -> Tensor:
         """Return the head's outputs for some trees of a forest, without gradients."""

@@ -19,10 +19,10 @@ from treefold.nn.cells import PerLabel
 from treefold.nn.model import TreeModel
 from treefold.sweeps.grid import DataSource, Grid, title_of
 from treefold.sweeps.results import RunResult, key_of
-from treefold.training.build import build_model, facts_of
+from treefold.training.build import build_model
 from treefold.training.examples import Examples
 from treefold.training.recipe import choose
-from treefold.training.run import trees_seen
+from treefold.training.run import training_facts
 from treefold.training.settings import RunSettings, TrainingSettings
 from treefold.training.task import default_task, task_of
 
@@ -107,7 +107,7 @@ def plan(grid: Grid, data: Dataset, where: str) -> list[Run]:
     task = grid.task or default_task(data)
     fingerprint = data.fingerprint()
     Examples.of(data, task)  # raises if the task does not fit the data
-    facts = facts_of(trees_seen(data))
+    facts = training_facts(data)
     found: list[list[Run]] = [[] for _ in grid.seeds]
     names: dict[str, str] = {}
     size = _epoch_size(data)

@@ -14,6 +14,7 @@ _FEWEST_STEPS: Final = 800  # with few trees, more epochs
 _FORMULA_EPOCHS: Final = (40, 200)
 _EPOCHS: Final = (15, 60)
 _NODES: Final = 6_000_000  # that all epochs together visit, unless the fewest epochs visit more
+_MANY_LABELS: Final = 64
 _RARE: Final = 2  # a label of fewer trees than this is <unk>
 
 
@@ -58,16 +59,26 @@ def _model(given: ModelSettings, facts: Facts, *, formula: bool, task: str) -> t
             f"{len(facts.inner)} operators, {len(facts.leaves) or 'vectors as'} other labels, at most {facts.arity} "
             f"children: trees like formulas, so each operator has a cell and the root's state is read"
         ]
-    reasons, chosen = [], {}
+    reasons: list[str] = []
+    chosen: dict[str, Any] = {"state_size": 64, "hidden": (64,), "dropout": 0.3}
     plain = {"aggregator", "shared", "arity", "per_label", "direction"} & given.model_fields_set
     if not plain:
-        chosen["siblings"] = True
+        chosen |= {"siblings": True, "aggregator": "sum"}
         reasons.append(
             f"the widest node has {facts.arity} children: states follow the order of siblings, for any number of them"
         )
     if task_of(task).trees == 1 and not task_of(task).per_node:
-        chosen["readout"] = "root+mean+max"
-        reasons.append(f"{_size(facts):.0f} nodes a tree: all of them are read, not the root alone")
+        chosen |= {"readout": "root+mean+max", "wide": True}
+        reasons.append(
+            f"{_size(facts):.0f} nodes a tree: all of them are read, not the root alone; a linear part counts labels and pairs"
+        )
+    if not facts.vector_size:
+        count = len({*facts.inner, *facts.leaves})
+        chosen |= {"labels": "embedding", "label_dropout": 0.05, "min_count": _RARE if count > _MANY_LABELS else None}
+        reasons.append(
+            f"{count:,} labels: each has a learnt vector"
+            + (f"; those of fewer than {_RARE} trees count as <unk>" if count > _MANY_LABELS else "")
+        )
     return _with(given, chosen), reasons
 
 
@@ -75,7 +86,8 @@ def _training(
     given: TrainingSettings, facts: Facts, examples: int, *, formula: bool
 ) -> tuple[TrainingSettings, list[str]]:
     """Return the settings of training: the number of epochs follows that of examples and nodes."""
-    chosen: dict[str, Any] = {"optimiser": "adamw", "learning_rate": 0.005, "schedule": "cosine", "clip": 1.0}
+    chosen: dict[str, Any] = {"optimiser": "adamw", "learning_rate": 0.005 if formula else 0.003, "schedule": "cosine"}
+    chosen["clip"] = 1.0
     if "optimiser" in given.model_fields_set and given.optimiser != "adamw":
         chosen["learning_rate"] = None
     chosen |= {"batch_size": 50 if formula else 16, "weight_decay": 1e-4}

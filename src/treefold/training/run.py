@@ -21,7 +21,7 @@ from torch import Tensor
 from treefold.data.dataset import Dataset
 from treefold.errors import FileError, ModelFileError, TrainingError
 from treefold.files import clear_unfinished
-from treefold.training.build import build_model, facts_of
+from treefold.training.build import Facts, build_model, facts_of
 from treefold.training.distributed import ALONE, Workers
 from treefold.training.examples import Examples
 from treefold.training.recipe import choose
@@ -81,7 +81,7 @@ def train(
             f"training expects a data set with a train split, got {list(data.splits) or 'no split'}; "
             f"make one with `treefold data convert --split 0.8,0.1,0.1`."
         )
-    recipe = choose(settings, facts_of(trees_seen(data)), len(train_numbers))
+    recipe = choose(settings, training_facts(data), len(train_numbers))
     targets = examples.targets[examples.known(train_numbers)]
     units = task.units(targets, recipe.settings.model) if len(targets) else Units()
     model = build_model(recipe.settings.model, recipe.labels, task, outputs)
@@ -278,13 +278,18 @@ def _trainer(saved: SavedModel, data: Dataset, workers: Workers) -> Trainer:
     examples = Examples.of(data, saved.task, saved.units)
     empty = np.zeros(0, np.int64)
     train_numbers, validation = (np.asarray(data.splits.get(name, empty)) for name in ("train", "validation"))
-    return Trainer(saved.model, examples, train_numbers, validation, saved.settings.training, workers)
+    return Trainer(saved.model, examples, train_numbers, validation, saved.settings.training, workers, wide=saved.settings.model.wide)
 
 
-def trees_seen(data: Dataset) -> Forest:
-    """Return the trees of all splits: a model must know the labels of the test set to be evaluated on it."""
-    numbers = np.unique(np.concatenate([np.zeros(0, np.int64), *map(np.asarray, data.splits.values())]))
-    return data.forest if len(numbers) == len(data) else data.forest[data.trees_of(numbers)]
+def training_facts(data: Dataset) -> Facts:
+    """Return what a model must know about its trees: the labels of the train split, and the arity of all splits."""
+    arities = [_facts_of_split(data, split).arity for split in data.splits if len(data.splits[split])]
+    return _facts_of_split(data, "train")._replace(arity=max(arities))
+
+
+def _facts_of_split(data: Dataset, split: str) -> Facts:
+    numbers = np.asarray(data.splits[split])
+    return facts_of(data.forest if len(numbers) == len(data) else data.forest[np.sort(data.trees_of(numbers))])
 
 
 def seed_everything(settings: RunSettings) -> None:

@@ -15,6 +15,7 @@ from torch import Tensor
 from treefold.errors import ModelFileError
 from treefold.files import atomic_file
 from treefold.nn.model import TreeModel
+from treefold.nn.wide import Wide
 from treefold.training.build import Labels, build_model
 from treefold.training.settings import RunSettings, read_toml, to_toml
 from treefold.training.task import Task, Units, task_of
@@ -81,6 +82,9 @@ def load_model(folder: str | os.PathLike[str]) -> SavedModel:
     labels = Labels(tuple(vocabulary["operators"]), tuple(vocabulary["labels"]), vocabulary.get("frozen", 0))
     model = build_model(settings.model, labels, settings.task, vocabulary["outputs"])
     weights = read_tensors(folder / WEIGHTS)
+    if "wide.keys" in weights:
+        sides = task_of(settings.task).trees
+        model.wide = Wide(weights["wide.keys"].numel(), vocabulary["outputs"], sides=sides)
     fresh = model.state_dict()
     if {name: value.shape for name, value in weights.items()} != {name: value.shape for name, value in fresh.items()}:
         raise ModelFileError(

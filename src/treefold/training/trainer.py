@@ -20,8 +20,9 @@ from treefold.nn.engine import FusedEngine, TorchEngine
 from treefold.nn.flat import FlatParameters
 from treefold.nn.model import TreeModel
 from treefold.training.distributed import ALONE, Workers
-from treefold.training.examples import Examples, Score, epoch_batches
+from treefold.training.examples import Examples, Score, epoch_batches, outputs_of
 from treefold.training.settings import TrainingSettings
+from treefold.training.wide import choose_mix, fit_wide
 from treefold.trees.batch import Ints
 
 logger = logging.getLogger("treefold")
@@ -98,12 +99,18 @@ class _Snapshot(NamedTuple):
 @final
 @dataclass(frozen=True)
 class Result:
-    """The outcome of a training; the model has the best weights, or the last ones if ``keep`` is "last"."""
+    """The outcome of a training; the model has the best weights, or the last ones if ``keep`` is "last".
+
+    ``best_score`` is that of the whole model on validation; ``parts`` are the scores of its parts and of the simplest answer.
+    ``notes`` say what the scores mean, and what to try.
+    """
 
     epochs: int
     best_epoch: int
     best_score: float
     history: list[dict[str, Any]]
+    parts: dict[str, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 @final
@@ -118,8 +125,10 @@ class Trainer:
         validation: Ints,
         settings: TrainingSettings,
         workers: Workers = ALONE,
+        *,
+        wide: bool = False,
     ) -> None:
-        self.model, self.examples, self.settings, self.workers = model, examples, settings, workers
+        self.model, self.examples, self.settings, self.workers, self.wide = model, examples, settings, workers, wide
         self.train_numbers, self.validation_numbers = examples.known(train), examples.known(validation)
         if not len(self.train_numbers):
             raise TrainingError(
@@ -145,6 +154,7 @@ class Trainer:
         (after `resume`, to the batch at which the run was resumed). It does so three times before it raises.
         """
         self.model.train()
+        self.model.wide = None  # that of an earlier training
         self.model.encoder.flat = self.flat
         try:
             is_fused = isinstance(self.model.engine(), FusedEngine)
@@ -162,7 +172,47 @@ class Trainer:
             self.flat.values.data.copy_(self.best)
         self.model.eval()
         state = self.state
-        return Result(state.epoch, state.best_epoch, state.best_score, state.history)
+        score, parts = self._join_linear_part() if self.wide else (state.best_score, {})
+        parts, notes = self._judged(score, parts)
+        return Result(state.epoch, state.best_epoch, score, state.history, parts, notes)
+
+    def _join_linear_part(self) -> tuple[float, dict[str, float]]:
+        """Fit the linear part and join it with the network; return the validation scores of the whole and of both parts."""
+        examples, held_out, task = self.examples, self.validation_numbers, self.examples.task
+        network = outputs_of(self.model, examples, held_out) if len(held_out) else None
+        outputs = outputs_of(self.model, examples, self.train_numbers[:1]).shape[1]
+        fitted = fit_wide(examples, self.train_numbers, held_out, outputs, seed=self.settings.seed)
+        self.model.wide = fitted.module
+        if network is None:
+            return self.state.best_score, {}
+        target = examples.target(held_out)
+        own, other, _ = choose_mix(network, fitted.outputs, target, task)
+        fitted.module.mix.copy_(torch.tensor([own, other]))
+        scores = {"network": task.score(network, target), "linear part": task.score(fitted.outputs, target)}
+        return task.score(own * network + other * fitted.outputs.to(network), target), scores
+
+    def _judged(self, score: float, parts: dict[str, float]) -> tuple[dict[str, float], tuple[str, ...]]:
+        """Compare the whole model with its parts and with the most frequent class; say so if it is no better."""
+        examples, held_out = self.examples, self.validation_numbers
+        if not len(held_out):
+            return parts, ()
+        name, notes = examples.task.score_name, []
+        if examples.task.has_classes and not examples.task.per_node:
+            common = int(np.bincount(examples.targets[self.train_numbers]).argmax())
+            parts = {**parts, "most frequent class": float((examples.targets[held_out] == common).mean())}
+            if score <= parts["most frequent class"]:
+                notes.append(
+                    f"the model is no better than the most frequent class ({name} {score:.3f} on validation); check that labels "
+                    f"and trees belong together, or try more epochs, a smaller learning_rate or another form"
+                )
+        if self.model.wide is not None and float(self.model.wide.mix[0]) == 0:
+            notes.append(
+                "the network adds nothing to the linear part, which counts labels and pairs of labels; its answer is used "
+                "alone; more trees, or a larger state_size, may help"
+            )
+        for note in notes:
+            logger.warning("%s", note)
+        return parts, tuple(notes)
 
     def _epoch(self, reporter: Reporter, after: Callable[["Trainer"], None]) -> None:
         state = self.state
