@@ -374,11 +374,21 @@ def test_compression_at_full_rank_answers_alike(
     )
 
 
+def test_compression_into_means_is_a_model_that_loads_and_takes_any_number(treefold: Treefold, tmp_path: Path) -> None:
+    done = treefold("compress", runs.full().folder, "--aggregator", "mean", "--out", tmp_path / "mean")
+    assert done.code == 0, done.stderr
+    saved = load_model(tmp_path / "mean")
+    assert saved.settings.model.shared and not runs.full().saved.settings.model.shared
+    wide = Forest(["(and a b a b a b a b)"])
+    assert np.isfinite(np.asarray(probabilities(saved, wide))).all()
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         (["--aggregator", "tuker", "--rank", 2], "got 'tuker' (nearest known: 'tucker')"),
         (["--aggregator", "sum", "--rank", 2], "'sum' expects no rank, got --rank 2"),
+        (["--aggregator", "max"], "Max has no dense tensor, because it is not multi-affine"),
         ([], "compress expects a rank for 'tucker', got none"),
         (["--rank", 2, "--data", "absent"], "absent: expected a data set"),
     ],

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from tests.strategies import trees
 from treefold import (
+    Batch,
     Embedding,
     Forest,
     LeafLSTM,
@@ -235,14 +236,21 @@ def test_children_whose_state_is_zero_are_absent_in_both_engines(kind: str, aggr
         assert bool(zero.any()) == (sees == "operators")
 
 
+@pytest.fixture(scope="module")
+def wide_batch() -> Batch:
+    """A node with a million children, and one with ten thousand like them."""
+    return Forest([Tree("f", [Tree("a"), Tree("b")] * count) for count in (500_000, 5_000)]).batch()
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("kind", CELL_KINDS)
 @pytest.mark.parametrize("aggregator", [name for name, form in AGGREGATORS.items() if form.normalises])
-def test_a_million_children_have_the_state_of_a_few(kind: str, aggregator: str, dtype: torch.dtype) -> None:
+def test_a_million_children_have_the_state_of_a_few(
+    wide_batch: Batch, kind: str, aggregator: str, dtype: torch.dtype
+) -> None:
     encoder = make_encoder(kind, "labels", aggregator, True).to(dtype)
     encoder.backend = "fused"
-    forest = Forest([Tree("f", [Tree("a"), Tree("b")] * 500_000), Tree("f", [Tree("a"), Tree("b")] * 5_000)])
-    many, few = encoder(forest.batch()).roots
+    many, few = encoder(wide_batch).roots
     torch.testing.assert_close(many, few, rtol=2e-2, atol=2e-2)
     many.sum().backward()
     assert all(bool(torch.isfinite(each.grad).all()) for each in encoder.parameters() if each.grad is not None)
