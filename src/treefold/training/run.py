@@ -38,7 +38,6 @@ from treefold.training.trainer import (
     optimiser_shapes,
     optimiser_tensors,
 )
-from treefold.trees.forest import Forest
 
 try:
     import fcntl
