@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from treefold import Forest, Tree
-from treefold.analysis.baselines import _bag, _edge_codes, _node_codes, baselines
+from treefold.analysis.baselines import _counts, baselines
 from treefold.data.dataset import Dataset
 from treefold.data.generators import make_listops, make_lrt
 from treefold.errors import ConfigurationError
+from treefold.trees.batch import Ints
 
 FOREST = Forest(["(f a (g b a))", "[1 2]", "(g _ (f b b) [3 4])", "(f a)"])
 
@@ -16,9 +17,14 @@ def name(node: Tree) -> str:
     return node.label if isinstance(node.label, str) else "any vector"
 
 
+def counts(forest: Forest, chosen: Ints) -> list[Ints]:
+    data = Dataset(forest, np.zeros(len(forest), np.int64), ("x",), {})
+    return [_counts(data, chosen, kind).toarray() for kind in ("label", "child")]
+
+
 def test_counts_equal_those_of_walking_the_trees() -> None:
     chosen = np.array([2, 0, 3, 1])
-    nodes, edges = (_bag(FOREST, chosen, codes(FOREST)).toarray() for codes in (_node_codes, _edge_codes))
+    nodes, edges = counts(FOREST, chosen)
     for row, number in enumerate(chosen.tolist()):
         tree = FOREST[number]
         labels = Counter(name(node) for node in tree.preorder())
@@ -32,7 +38,7 @@ def test_counts_equal_those_of_walking_the_trees() -> None:
 
 def test_labels_are_told_apart_by_column_and_equal_ones_share_it() -> None:
     forest = Forest(["(f a)", "(a f)", "(f a)"])
-    nodes, edges = (_bag(forest, np.arange(3), codes(forest)).toarray() for codes in (_node_codes, _edge_codes))
+    nodes, edges = counts(forest, np.arange(3))
     assert (nodes[0] == nodes[1]).all() and (nodes[0] == nodes[2]).all()
     assert (edges[0] != edges[1]).any() and (edges[0] == edges[2]).all()
 

@@ -4,17 +4,17 @@ import warnings
 from typing import Any, Final
 
 import numpy as np
-from scipy.sparse import csr_matrix, hstack  # type: ignore[import-untyped]
+from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
 from sklearn.exceptions import ConvergenceWarning  # type: ignore[import-untyped]
 from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyped]
 from sklearn.preprocessing import MaxAbsScaler  # type: ignore[import-untyped]
 
 from treefold.data.dataset import Dataset
 from treefold.errors import ConfigurationError, nearest
+from treefold.nn.wide import occurrences
 from treefold.trees.batch import Ints
-from treefold.trees.forest import Forest
 
-# Axes:  n examples · T trees · N nodes · F features
+# Axes:  n examples · F features
 MOST_EXAMPLES: Final = 20_000
 """The most training examples that are used, so that it takes seconds."""
 _STEPS: Final = 300
@@ -37,6 +37,7 @@ def baselines(
     In pairs of trees, labels are counted separately for the left and the right tree. A train split of more than
     ``most_examples`` is sampled with the seed.
 
+    >>> from treefold import Forest
     >>> trees = Forest(["(f a)", "(f b)", "(g a)", "(g b)"] * 4)
     >>> both = {"train": np.arange(8), "test": np.arange(8, 16)}
     >>> baselines(Dataset(trees, np.array([0, 1, 0, 1] * 4), ("a", "b"), both))
@@ -47,8 +48,8 @@ def baselines(
         train = np.sort(np.random.default_rng(seed).choice(train, most_examples, replace=False))
     seen, asked = data.targets[train], data.targets[test]
     result = {"majority class": float((asked == np.bincount(seen).argmax()).mean())}
-    for name, codes in [("bag of nodes", _node_codes), ("bag of parent-child pairs", _edge_codes)]:
-        features = _counts(data, np.concatenate([train, test]), codes(data.forest))
+    for name, kind in [("bag of nodes", "label"), ("bag of parent-child pairs", "child")]:
+        features = _counts(data, np.concatenate([train, test]), kind)
         result[name] = _accuracy(features[: len(train)], seen, features[len(train) :], asked)
     return result
 
@@ -69,34 +70,11 @@ def _labelled(data: Dataset, split: str) -> Ints:
     return numbers
 
 
-def _node_codes(forest: Forest) -> Ints:
-    """Return the label of each node, (N,); all vector labels count as one."""
-    forest.verify()
-    return np.where(forest.labels < 0, len(forest.vocabulary), forest.labels).astype(np.int64)
-
-
-def _edge_codes(forest: Forest) -> Ints:
-    """Return a code for each node's label together with its parent's, (N,)."""
-    labels = _node_codes(forest)
-    base = len(forest.vocabulary) + 2  # the labels, the vectors, and no parent
-    rows = np.repeat(forest.offsets[:-1], forest.sizes) + forest.parents
-    above = np.where(forest.parents < 0, base - 1, labels[np.maximum(rows, 0)])
-    return above * base + labels
-
-
-def _counts(data: Dataset, numbers: Ints, codes: Ints) -> Any:
-    """Count the codes of examples: a sparse matrix (n, F); left and right trees of pairs have separate columns."""
-    sides = np.split(data.trees_of(numbers), 2 if data.pairs else 1)
-    return hstack([_bag(data.forest, trees, codes) for trees in sides], format="csr")
-
-
-def _bag(forest: Forest, trees: Ints, codes: Ints) -> Any:
-    rows = np.repeat(np.arange(len(trees)), forest.sizes[trees])
-    found, columns = np.unique(codes[forest.node_rows(trees)], return_inverse=True)
-    ones = np.ones(len(rows), np.float64)
-    return csr_matrix(
-        (ones, (rows, columns.reshape(-1))), shape=(len(trees), len(found))
-    )  # entries at equal places are added
+def _counts(data: Dataset, numbers: Ints, kind: str) -> Any:
+    """Count the features of examples: a sparse matrix (n, F); left and right trees of pairs have separate columns."""
+    found = occurrences(data.forest, data.trees_of(numbers), [kind], sides=2 if data.pairs else 1)
+    columns = np.unique(found.keys, return_inverse=True)[1].reshape(-1)
+    return csr_matrix((np.ones(len(columns)), (found.examples, columns)))  # entries at equal places are added
 
 
 def _accuracy(features: Any, classes: Ints, test_features: Any, test_classes: Ints) -> float:

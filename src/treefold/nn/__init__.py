@@ -5,6 +5,7 @@
 - labels: from labels to vectors
 - encoder: the states of a batch
 - heads: from states to answers
+- wide: the linear part beside the network, on counts of labels and of pairs of labels
 - model: an encoder with a head; compression of trained ones
 - engine: how a model is computed
 - flat: all parameters of a training in one tensor

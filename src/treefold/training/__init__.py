@@ -3,6 +3,7 @@
 - settings: all choices, read from TOML; plugins: the user's own parts, called by name in settings
 - task: what is learnt (trees, pairs, nodes, numbers); examples: trees with targets
 - build: the model that settings and data ask for
+- wide: the fit of the linear part, and its share in the answer
 - trainer: the training loop; distributed: several processes that share it
 - run: training in a run directory; saving: models in directories
 """
