@@ -1,6 +1,7 @@
 """The encoder: states of all nodes of a batch of trees, from a cell and the labels."""
 
 import copy
+import logging
 from collections import Counter
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple, final
@@ -24,6 +25,7 @@ from treefold.trees.vocabulary import Vocabulary, require_policy
 # Axes:  N nodes of the batch · B trees · C state size · M label size · X label vectors
 Direction = Literal["up", "down", "both"]
 Backend = Literal["auto", "torch", "fused"]
+logger = logging.getLogger("treefold")
 Unknown = Literal["unk", "error"]
 _ANY_NUMBER = np.iinfo(np.int64).max
 _SHORT = 256  # rows of a table that is taken whole, for any number of nodes
@@ -58,6 +60,7 @@ class TreeEncoder(nn.Module):
     they have the vector of ``<unk>``, or a zero vector if the label encoder has none; with "error" they raise. If leaves have a
     cell that takes no children, a node with an unknown label counts as a leaf: it does not see its children.
     ``label_dropout`` is the probability with which, in training, a node's label counts as unknown; operators are kept.
+    ``cut`` ignores children that a cell has no slot for, with a warning; without it they are an error.
 
     ``siblings`` makes the order of children matter, for any number of them: instead of its children, a node sees its last child
     in slot 0 and its previous sibling in slot 1 (`Batch.by_siblings`). A node's state then tells of its subtree and of those of
@@ -87,6 +90,7 @@ class TreeEncoder(nn.Module):
         share_subtrees: bool = True,
         unknown: Unknown = "unk",
         label_dropout: float = 0.0,
+        cut: bool = False,
     ) -> None:
         super().__init__()
         require_policy("TreeEncoder", "unknown", unknown)
@@ -108,6 +112,7 @@ class TreeEncoder(nn.Module):
             )
         self.unknown: Unknown = unknown
         self.label_dropout = label_dropout
+        self.cut = cut
         self.direction: Direction = direction
         self.siblings = siblings
         self.labels = labels
@@ -151,16 +156,31 @@ class TreeEncoder(nn.Module):
         return self.training and self.label_dropout > 0
 
     def prepare(self, batch: Batch | Forest) -> Batch:
-        """Return a batch, or that of all trees of a forest; nodes with unknown labels lose their children if leaves take none."""
+        """Return a batch, or that of all trees of a forest, without the children that no slot of a cell is for.
+
+        Nodes with unknown labels lose their children if leaves take none. With ``cut``, so do all nodes with more children than
+        their cell has slots: they lose the further ones. Otherwise these are an error.
+        """
         batch = as_batch(batch)
-        if not self.operators or self.labels is None or "up" not in self.cells or self._allowed["up"][-1]:
+        limits = self._allowed.get("up")
+        if limits is None or self.labels is None or self.unknown == "error" or limits.min() == _ANY_NUMBER:
             return batch
-        unknown = self._meaning_of(batch.vocabulary).is_unknown
-        if self.unknown == "error" or not unknown.any():
+        if not self.cut and (not self.operators or limits[-1]):
             return batch
-        loses = (batch.parents >= 0) & unknown[np.maximum(batch.labels, -1)][batch.parents]
+        meaning, labels = self._meaning_of(batch.vocabulary), np.maximum(batch.labels, -1)
+        kinds = np.minimum(np.where(batch.labels >= 0, meaning.codes[labels], len(self.operators)), len(self.operators))
+        loses = (batch.parents >= 0) & (batch.slots >= limits[kinds][batch.parents])
+        is_unknown = meaning.is_unknown[labels][batch.parents]
+        if not self.cut:
+            loses &= is_unknown
         if not loses.any():
             return batch
+        if (loses & ~is_unknown).any():
+            logger.warning(
+                "%d nodes have more children than their cell has slots, or children below a label that only leaves had in "
+                "training; these children are ignored; train with such trees, or with siblings=true for any number",
+                len(np.unique(batch.parents[loses & ~is_unknown])),
+            )
         return replace(batch, parents=np.where(loses, -1, batch.parents), slots=np.where(loses, 0, batch.slots))
 
     def known(self, vocabulary: Vocabulary) -> npt.NDArray[np.bool_]:

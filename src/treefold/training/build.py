@@ -245,6 +245,7 @@ def build_model(settings: ModelSettings, labels: Labels, task: Task | str, outpu
         direction=settings.direction,
         siblings=settings.siblings,
         label_dropout=settings.label_dropout,
+        cut=True,
     )
     in_size = readout_of(encoder, settings.readout).out_size
     return TreeModel(encoder, task_of(task).head(settings, in_size, outputs), settings.readout)
