@@ -1,7 +1,7 @@
 """Simple models beside which a network must stand: `python -m experiments.real.baselines NAME … --data DIR --out FILE`.
 
 Bags count labels, or labels with parent–child pairs and pairs of neighbouring siblings. All choices (scaling, strength of the
-regularisation) are made on the validation split; the model is trained on the train split alone.
+regularisation, rounds of boosting) are made on the validation split; the model is trained on the train split alone.
 """
 
 import argparse
@@ -10,6 +10,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,10 +32,11 @@ from treefold.trees.forest import Forest
 # Axes:  n examples · N nodes · F features
 Line = dict[str, Any]
 MODELS: Final = ("majority", "labels", "labels and pairs", "boosting")
-STRENGTHS: Final = (0.01, 0.1, 1.0, 10.0, 100.0)
+STRENGTHS: Final = (0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
 NUMBERS: Final = ("sick_relatedness",)
 """Data sets whose classes are numbers."""
 _FREQUENT: Final = 300
+_FEWEST: Final = (1, 20)  # trees of a class that boosting learns: it can diverge if classes are smaller than a leaf, 20
 _SCALERS: Final[dict[str, Callable[[], Any]]] = {
     "counts": MaxAbsScaler,
     "tf-idf": lambda: TfidfTransformer(sublinear_tf=True),
@@ -78,14 +80,16 @@ def bags(data: Dataset, codes: Callable[[Forest], list[Ints]]) -> Any:
     return hstack([left, right, abs(left - right), left.multiply(right)], format="csr")
 
 
-def measure(name: str, data: Dataset, models: Sequence[str] = MODELS) -> Iterator[Line]:
+def measure(
+    name: str, data: Dataset, models: Sequence[str] = MODELS, strengths: Sequence[float] = STRENGTHS
+) -> Iterator[Line]:
     """Train baselines; yield a line with the scores of each."""
     numbers = name in NUMBERS
     targets = np.array(data.classes, np.float64)[data.targets] if numbers else data.targets
     parts = {part: np.asarray(rows)[data.targets[rows] >= 0] for part, rows in data.splits.items()}
     for model in models:
         start = time.perf_counter()
-        choice, predictions = _fitted(model, data, targets, parts, numbers)
+        choice, predictions = _fitted(model, data, targets, parts, numbers, strengths)
         scores: Line = {}
         for part in ("validation", "test"):
             scores[part] = scores_of(targets[parts[part]], predictions[part])
@@ -112,7 +116,12 @@ def scores_of(truth: npt.NDArray[Any], predictions: npt.NDArray[Any]) -> dict[st
 
 
 def _fitted(
-    model: str, data: Dataset, targets: npt.NDArray[Any], parts: dict[str, Ints], numbers: bool
+    model: str,
+    data: Dataset,
+    targets: npt.NDArray[Any],
+    parts: dict[str, Ints],
+    numbers: bool,
+    strengths: Sequence[float],
 ) -> tuple[str, dict[str, npt.NDArray[Any]]]:
     """Train one model; return what was chosen and the predictions for each split."""
     seen = targets[parts["train"]]
@@ -124,30 +133,48 @@ def _fitted(
     if model == "boosting":
         often = np.argsort(-np.asarray((inputs["train"] > 0).sum(0)).ravel(), kind="stable")[:_FREQUENT]
         dense = {part: each[:, often].toarray() for part, each in inputs.items()}
-        trees = (HistGradientBoostingRegressor if numbers else HistGradientBoostingClassifier)(
-            early_stopping=False, random_state=0
-        )
-        trees.fit(dense["train"], seen)
-        return "", {part: trees.predict(each) for part, each in dense.items()}
+        return _boosted(dense, parts, targets, numbers)
     best: tuple[float, str, dict[str, npt.NDArray[Any]]] = (-np.inf, "", {})
     for name, make in _SCALERS.items():
         scaler = make().fit(inputs["train"])
         scaled = {part: scaler.transform(each) for part, each in inputs.items()}
-        fallen = 0
-        for strength in STRENGTHS:
-            linear = Ridge(1 / strength) if numbers else LogisticRegression(C=strength, max_iter=300)
+        linear = Ridge() if numbers else LogisticRegression(max_iter=300, warm_start=True)
+        for strength in strengths:  # from strong to weak regularisation, each from the weights of the one before
+            linear.set_params(**({"alpha": 1 / strength} if numbers else {"C": strength}))
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ConvergenceWarning)  # weakly regularised: stopping early does no harm
                 linear.fit(scaled["train"], seen)
             predictions = {part: linear.predict(each) for part, each in scaled.items()}
-            found = scores_of(targets[parts["validation"]], predictions["validation"])
-            score = -found["mse"] if numbers else found["accuracy"]
-            fallen = fallen + 1 if score <= best[0] else 0
+            score = _goodness(targets[parts["validation"]], predictions["validation"])
             if score > best[0]:
                 best = (score, f"{name}, C={strength:g}", predictions)
-            if fallen == 2 and strength >= 1:  # twice no better: more will not help
-                break
     return best[1], best[2]
+
+
+def _boosted(
+    inputs: dict[str, npt.NDArray[Any]], parts: dict[str, Ints], targets: npt.NDArray[Any], numbers: bool
+) -> tuple[str, dict[str, npt.NDArray[Any]]]:
+    """Train boosting; return the number of rounds, chosen on validation, and the predictions after these."""
+    seen, truth = targets[parts["train"]], targets[parts["validation"]]
+    kind = HistGradientBoostingRegressor if numbers else HistGradientBoostingClassifier
+    sizes = np.full(len(seen), len(seen)) if numbers else np.bincount(seen)[seen]
+    best: tuple[float, str, dict[str, npt.NDArray[Any]]] = (-np.inf, "", {})
+    for fewest in _FEWEST:
+        kept = sizes >= fewest
+        if best[1] and (kept.all() or not kept.any()):  # nothing would change, or nothing is left
+            break
+        trees = kind(early_stopping=False, random_state=0).fit(inputs["train"][kept], seen[kept])
+        scores = [_goodness(truth, found) for found in trees.staged_predict(inputs["validation"])]
+        rounds = int(np.argmax(scores))
+        if scores[rounds] > best[0]:
+            found = {part: next(islice(trees.staged_predict(each), rounds, None)) for part, each in inputs.items()}
+            best = (scores[rounds], f"{rounds + 1} rounds, classes of {fewest} or more", found)
+    return best[1], best[2]
+
+
+def _goodness(truth: npt.NDArray[Any], predictions: npt.NDArray[Any]) -> float:
+    scores = scores_of(truth, predictions)
+    return scores.get("accuracy", -scores.get("mse", 0.0))
 
 
 def write_line(path: Path, line: Line, key: Sequence[str]) -> None:
@@ -191,12 +218,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--source", type=Path, default=SOURCE, help="the folder of downloaded files")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "baselines.jsonl")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS)
+    parser.add_argument("--strengths", type=float, nargs="+", default=STRENGTHS, help="values of C to choose from")
     options = parser.parse_args(arguments)
     for name in options.names:
         done = {line["model"] for line in read_lines(options.out) if line["data"] == name}
         models = [model for model in options.models if model not in done]
         if models:
-            for line in measure(name, dataset(name, options.data, options.source), models):
+            for line in measure(name, dataset(name, options.data, options.source), models, options.strengths):
                 write_line(options.out, line, ("data", "model"))
                 sys.stderr.write(json.dumps(line) + "\n")
     sys.stdout.write(table(read_lines(options.out)))

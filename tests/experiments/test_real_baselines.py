@@ -79,3 +79,15 @@ def test_what_is_measured_is_not_measured_again(
     assert main(arguments) == 0
     assert capsys.readouterr() == (out, "")
     assert out == table(read_lines(tmp_path / "b.jsonl"))
+
+
+def test_boosting_is_not_spoilt_by_classes_with_a_single_tree() -> None:
+    rng = np.random.default_rng(0)
+    texts = [f"(f {' '.join(['ab'[i % 2]] * 2 + list(rng.choice(list('cdefg'), 5)))})" for i in range(480)]
+    targets = np.arange(480) % 2
+    targets[:6] = np.arange(2, 8)
+    parts = {"train": np.arange(240), "validation": np.arange(240, 360), "test": np.arange(360, 480)}
+    data = Dataset(Forest(texts), targets, tuple("abcdefgh"), parts)
+    [line] = measure("x", data, ["boosting"])
+    assert line["test"]["accuracy"] == 1.0
+    assert "rounds" in line["choice"]

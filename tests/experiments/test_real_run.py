@@ -10,6 +10,7 @@ from experiments.real.run import EXPERIMENTS, Experiment, main, run, table
 
 from treefold import Forest
 from treefold.data.dataset import Dataset
+from treefold.training.settings import RunSettings
 
 TINY: dict[str, Any] = {"model": {"state_size": 4}, "training": {"epochs": 2}}
 
@@ -90,4 +91,4 @@ def test_an_unknown_experiment_is_refused_with_the_nearest_name(capsys: pytest.C
 
 @pytest.mark.parametrize("name", [name for name in EXPERIMENTS if name != "sick_relatedness"])
 def test_the_settings_of_experiments_are_known(name: str) -> None:
-    runner.RunSettings.of(runner.with_seed(EXPERIMENTS[name].settings, 0))
+    RunSettings.of(runner.with_seed(EXPERIMENTS[name].settings, 0))
