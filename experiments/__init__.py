@@ -1,1 +1,1 @@
-"""Experiments with treefold; `paper` repeats those of the paper."""
+"""Experiments with treefold; `paper` repeats those of the paper, `real` has real trees."""
