@@ -71,7 +71,9 @@ def full() -> Run:
 def trained(folder: Path, forest: Forest, targets: "np.ndarray[Any, Any]", classes: tuple[str, ...]) -> Path:
     """Train a small model on trees of one's own."""
     data = Dataset(forest, targets, classes, {"train": np.arange(len(targets))})
-    train(data, folder / "own", RunSettings.of({"recipe": "paper", "model": {"state_size": 3}, "training": {"epochs": 1}}))
+    train(
+        data, folder / "own", RunSettings.of({"recipe": "paper", "model": {"state_size": 3}, "training": {"epochs": 1}})
+    )
     return folder / "own"
 
 

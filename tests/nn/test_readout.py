@@ -55,9 +55,7 @@ def expected(kind: str, readout: Readout, states: list[Tensor], labels: list[Ten
 @pytest.mark.parametrize("backend", ["torch", "fused"])
 @pytest.mark.parametrize("siblings", [False, True])
 @pytest.mark.parametrize("kind", READOUTS)
-def test_a_readout_pools_the_nodes_of_each_tree(
-    kind: str, siblings: bool, backend: Literal["torch", "fused"]
-) -> None:
+def test_a_readout_pools_the_nodes_of_each_tree(kind: str, siblings: bool, backend: Literal["torch", "fused"]) -> None:
     model = model_of(kind, siblings=siblings, backend=backend)
     cell, walk = model.encoder.cell("up"), states_by_siblings if siblings else states_up
     with torch.no_grad():

@@ -69,6 +69,8 @@ def test_settings_say_that_normalised_forms_are_shared(aggregator: str, shared: 
     settings, labels = resolve(ModelSettings(aggregator=aggregator, shared=shared), facts_of(Forest(["(f a b)"])))
     assert settings.shared and settings.rank is None
     assert build_model(settings, labels, "tree", 2).encoder.cell("up").arity_of(0) is None
+
+
 # Open vocabularies ------------------------------------------------------------------------------------------------------
 
 SENTENCES = Forest(["(saw nsubj:Dog obj:cat)", "(saw nsubj:cat punct::)", "(ran nsubj:dog)"] * 3)

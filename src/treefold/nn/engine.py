@@ -371,9 +371,7 @@ class _Folded(NamedTuple):
 class _Nodes:
     """Trees of a forest, gathered in parts, each by the thread that computes it."""
 
-    def __init__(
-        self, forest: Forest, trees: Ints, alphabet: Alphabet, parts: list[slice], *, siblings: bool
-    ) -> None:
+    def __init__(self, forest: Forest, trees: Ints, alphabet: Alphabet, parts: list[slice], *, siblings: bool) -> None:
         self.parts, self.vectors_learn, self._siblings = parts, alphabet.vectors.requires_grad, siblings
         self.vectors: Matrix = alphabet.vectors.detach().contiguous().numpy()
         self._trees, self._columns, self._alphabet = trees, columns_of(forest), alphabet[:3]

@@ -56,7 +56,9 @@ class TreeModel(nn.Module):
             )
         if head.in_size != made.out_size:
             owner = "the encoder's out_size" if made.is_root else f"the size of the readout {readout!r}"
-            raise ConfigurationError(f"TreeModel expects a head with in_size={made.out_size}, {owner}, got {head.in_size}.")
+            raise ConfigurationError(
+                f"TreeModel expects a head with in_size={made.out_size}, {owner}, got {head.in_size}."
+            )
         self.encoder = encoder
         self.readout = made
         self.head = head

@@ -108,4 +108,6 @@ def _size(facts: Facts) -> float:
 
 def _with(given: Any, chosen: dict[str, Any]) -> Any:
     """Return settings in which those that were not given have the chosen values."""
-    return given.model_copy(update={name: value for name, value in chosen.items() if name not in given.model_fields_set})
+    return given.model_copy(
+        update={name: value for name, value in chosen.items() if name not in given.model_fields_set}
+    )

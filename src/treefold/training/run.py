@@ -38,6 +38,7 @@ from treefold.training.trainer import (
     optimiser_shapes,
     optimiser_tensors,
 )
+from treefold.trees.forest import Forest
 
 try:
     import fcntl
@@ -80,7 +81,9 @@ def train(
             f"training expects a data set with a train split, got {list(data.splits) or 'no split'}; "
             f"make one with `treefold data convert --split 0.8,0.1,0.1`."
         )
-    recipe = choose(settings, training_facts(data), len(train_numbers))
+    recipe = choose(
+        settings, training_facts(data, embeddings=settings.model.embeddings is not None), len(train_numbers)
+    )
     targets = examples.targets[examples.known(train_numbers)]
     units = task.units(targets, recipe.settings.model) if len(targets) else Units()
     model = build_model(recipe.settings.model, recipe.labels, task, outputs)
@@ -277,18 +280,29 @@ def _trainer(saved: SavedModel, data: Dataset, workers: Workers) -> Trainer:
     examples = Examples.of(data, saved.task, saved.units)
     empty = np.zeros(0, np.int64)
     train_numbers, validation = (np.asarray(data.splits.get(name, empty)) for name in ("train", "validation"))
-    return Trainer(saved.model, examples, train_numbers, validation, saved.settings.training, workers, wide=saved.settings.model.wide)
+    return Trainer(
+        saved.model,
+        examples,
+        train_numbers,
+        validation,
+        saved.settings.training,
+        workers,
+        wide=saved.settings.model.wide,
+    )
 
 
-def training_facts(data: Dataset) -> Facts:
-    """Return what a model must know about its trees: the labels of the train split, and the arity of all splits."""
-    arities = [_facts_of_split(data, split).arity for split in data.splits if len(data.splits[split])]
-    return _facts_of_split(data, "train")._replace(arity=max(arities))
+def training_facts(data: Dataset, *, embeddings: bool = False) -> Facts:
+    """Return what a model must know about its trees: the labels of the train split, and the arity of all splits.
+
+    With given ``embeddings`` it knows the labels of all splits, which then have vectors without training.
+    """
+    whole = facts_of(_trees(data, list(data.splits)))
+    return whole if embeddings else facts_of(_trees(data, ["train"]))._replace(arity=whole.arity)
 
 
-def _facts_of_split(data: Dataset, split: str) -> Facts:
-    numbers = np.asarray(data.splits[split])
-    return facts_of(data.forest if len(numbers) == len(data) else data.forest[np.sort(data.trees_of(numbers))])
+def _trees(data: Dataset, splits: list[str]) -> Forest:
+    numbers = np.unique(np.concatenate([np.asarray(data.splits[split]) for split in splits]))
+    return data.forest if len(numbers) == len(data) else data.forest[data.trees_of(numbers)]
 
 
 def seed_everything(settings: RunSettings) -> None:

@@ -255,12 +255,14 @@ class Trainer:
     def _go_back(self, good: _Snapshot, problem: DivergedError) -> None:
         """Go back to a snapshot and halve the learning rate; raise if that did not help."""
         restarts, settings = self.state.restarts + 1, self.settings
-        rate = _base_rate(settings) / 2 ** self.state.restarts
+        rate = _base_rate(settings) / 2**self.state.restarts
         if restarts > _MOST_RESTARTS:
             raise DivergedError(
                 f"{problem}, also after the learning rate was halved {_MOST_RESTARTS} times, to {rate:g}; {self._advice()}."
             )
-        logger.warning("%s; training goes back to epoch %d with half the learning rate, %g", problem, good.state.epoch, rate / 2)
+        logger.warning(
+            "%s; training goes back to epoch %d with half the learning rate, %g", problem, good.state.epoch, rate / 2
+        )
         self.state = replace(copy.deepcopy(good.state), restarts=restarts)
         self.flat.values.data.copy_(good.values)
         self.flat.gradient.zero_()
