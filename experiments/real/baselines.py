@@ -109,7 +109,7 @@ def scores_of(truth: npt.NDArray[Any], predictions: npt.NDArray[Any]) -> dict[st
     {'accuracy': 0.75, 'error': 0.2165}
     """
     if truth.dtype.kind == "f":
-        r = np.corrcoef(truth, predictions)[0, 1] if predictions.std() else 0.0
+        r = np.corrcoef(truth, predictions)[0, 1] if np.ptp(predictions) else 0.0
         return {"pearson": round(float(r), 4), "mse": round(float(np.square(truth - predictions).mean()), 4)}
     share = float((truth == predictions).mean())
     return {"accuracy": round(share, 4), "error": round((share * (1 - share) / len(truth)) ** 0.5, 4)}
