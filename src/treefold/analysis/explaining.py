@@ -55,13 +55,18 @@ class Effect:
 @final
 @dataclass(frozen=True)
 class Occlusion:
-    """The subtrees that matter most for an answer, greatest effect first; ``tried`` of ``possible`` subtrees were tried."""
+    """The subtrees that matter most for an answer, greatest effect first; ``tried`` of ``possible`` subtrees were tried.
+
+    ``features`` are the labels and pairs of labels that speak most for the answer in the linear part, if the model has one, with
+    what each adds to the score.
+    """
 
     answer: str | float
     probability: float | None
     effects: tuple[Effect, ...]
     tried: int
     possible: int
+    features: tuple[tuple[str, float], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return a dict for JSON."""
@@ -160,7 +165,17 @@ def occlusion(saved: SavedModel, subject: Subject, top: int = 5, *, max_nodes: i
     falls = (rows[0, column] - rows[1:, column]).tolist()
     effects = [Effect(node, parts[node], fall) for node, fall in zip(chosen, falls, strict=True)]
     effects.sort(key=lambda effect: -abs(effect.fall) if probability is None else -effect.fall)
-    return Occlusion(answer, probability, tuple(effects[:top]), len(chosen), len(order))
+    features = _features(saved, forest, column)[:top]
+    return Occlusion(answer, probability, tuple(effects[:top]), len(chosen), len(order), tuple(features))
+
+
+def _features(saved: SavedModel, forest: Forest, output: int) -> list[tuple[str, float]]:
+    """Return what the features of the linear part add to an output of the whole model, greatest first."""
+    wide = saved.model.wide
+    if wide is None:
+        return []
+    weight = float(wide.mix[1])
+    return [(text, weight * share) for text, share in wide.contributions(forest, output) if weight * share > 0]
 
 
 def without(tree: Tree, node: int) -> Tree:

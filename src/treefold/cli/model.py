@@ -552,6 +552,10 @@ def _show_explanation(trees: tuple[Tree, ...], believed: "list[Belief]", occlude
         say(f"  {effect.fall:>+8.4f}  {fitted(str(effect.subtree), 66)}")
     if not occluded.effects:
         say("  the root has no subtrees")
+    if occluded.features:
+        say("labels and pairs that speak for the answer")
+    for feature, share in occluded.features:
+        say(f"  {share:>+8.4f}  {fitted(feature, 66)}")
     if occluded.tried < occluded.possible:
         say(f"  tried: the {occluded.tried:,} subtrees nearest to the root, of {occluded.possible:,}")
     say()

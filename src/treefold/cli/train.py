@@ -84,7 +84,9 @@ def _train(
         return
     chosen, name = saved.task, saved.task.score_name
     if result.history and "validation_score" in result.history[-1]:
-        say(f"best {name} on validation: {result.best_score:.4f}, after epoch {result.best_epoch} of {result.epochs}")
+        kept = f"after epoch {result.best_epoch} of {result.epochs}"
+        parts = ", ".join(f"{part} {score:.4f}" for part, score in result.parts.items())
+        say(f"{name} on validation: {result.best_score:.4f}, {kept}" + (f" ({parts})" if parts else ""))
     if has_test:
         examples = Examples.of(dataset, chosen, saved.units)
         test = Score.of(saved.model, examples, examples.known(dataset.splits["test"]))
