@@ -192,6 +192,7 @@ def test_an_evaluation_leaves_every_module_in_its_mode_also_after_an_error() -> 
     before = {name: module.training for name, module in model.named_modules()}
     outputs_of(model, examples, np.arange(5))
     assert {name: module.training for name, module in model.named_modules()} == before
+    model.encoder.unknown = "error"
     with pytest.raises(ValueError):
         outputs_of(model, Examples(Forest(["(UNKNOWN 1)"]), np.array([0]), "tree"), np.array([0]))
     assert {name: module.training for name, module in model.named_modules()} == before

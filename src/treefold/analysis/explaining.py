@@ -71,7 +71,8 @@ class Occlusion:
     def to_json(self) -> dict[str, Any]:
         """Return a dict for JSON."""
         return {
-            **{name: value for name, value in asdict(self).items() if name != "effects"},
+            **{name: value for name, value in asdict(self).items() if name not in ("effects", "features")},
+            "features": [list(feature) for feature in self.features],
             "effects": [{"node": e.node, "subtree": str(e.subtree), "fall": e.fall} for e in self.effects],
         }
 

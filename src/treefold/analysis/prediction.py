@@ -25,11 +25,15 @@ _WHERE: Final = re.compile(r"^tree \d+ of the batch: ")
 
 @final
 class LabelCheck:
-    """Counts the labels that a model does not know; with ``unknown="error"``, the first one is an error."""
+    """Counts the labels that a model does not know; with ``unknown="error"``, the first one is an error.
+
+    So is then a node with more children than the model has slots for; else these children are ignored, with a warning.
+    """
 
     def __init__(self, saved: SavedModel, unknown: str = "unk") -> None:
         require_policy("--unknown", "the policy", unknown)
         self.encoder, self.unknown = saved.model.encoder, unknown
+        self.encoder.cut = unknown == "unk"
         self.labels: Counter[str] = Counter()
         self.nodes = 0
 

@@ -87,8 +87,8 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
     a dict.
 
     ``unknown`` says how to treat labels that no training tree had: with "unk" they have the vector of ``<unk>``, with "error"
-    they raise. If operators have their own cells, an inner node with an unknown label counts as a leaf. ``unknown_labels_``
-    has the unknown labels of the last prediction, with their numbers of nodes. ``warm_start`` continues from
+    they raise; so do children that the model has no slot for, which "unk" ignores with a warning. If operators have their own
+    cells, an inner node with an unknown label counts as a leaf. ``unknown_labels_`` has the unknown labels of the last prediction, with their numbers of nodes. ``warm_start`` continues from
     the weights of the last ``fit``, with labels and classes that the model knows. ``random_state`` is as in scikit-learn.
     ``n_threads`` is the number of torch's threads while the estimator works (None: as torch is set); small tensors gain
     nothing from more than one. ``verbose`` prints a line for each epoch to standard error.
@@ -287,6 +287,7 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
         require_policy(self._name, "unknown", self.unknown)
         forest.verify()
         encoder = self.saved_.model.encoder
+        encoder.cut = self.unknown == "unk"
         self.unknown_labels_ = encoder.unknown_labels(forest)
         if self.unknown_labels_ and self.unknown == "error":
             label, pairs = next(iter(self.unknown_labels_)), task_of(self.task).trees == 2

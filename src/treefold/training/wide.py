@@ -40,6 +40,7 @@ _LEAST: Final = 2  # examples in which a pair of labels must occur
 _STEPS: Final = 200  # of the optimiser, for each strength
 _WINDOW, _PROGRESS = 10, 1e-3  # the optimiser stops if so many steps bring a smaller relative improvement than that
 _SHARES, _TOTALS = (0.0, 0.25, 0.5, 0.75, 1.0), (0.5, 0.75, 1.0, 1.5, 2.0)  # of the linear part; of both parts together
+_TOLERANCE: Final = 0.5  # standard errors that count as no difference
 _BIAS_PENALTY: Final = 0.01  # keeps the bias of a class without examples finite
 
 
@@ -258,13 +259,13 @@ def choose_mix(
 ) -> tuple[float, float, dict[tuple[float, float], float]]:
     """Choose the weights a, b of the answer ``a * network + b * wide``: return both, and the loss of each pair that was tried.
 
-    All are outputs or targets of examples that neither part has been fitted to, (n, K). Of the pairs whose loss is within one
-    standard error of the least, as if one more example spoke for them by a loss of one, the one nearest to equal shares is
-    taken: few examples cannot tell the pairs apart, and the mean of two models is rarely worse than both.
+    All are outputs or targets of examples that neither part has been fitted to, (n, K). Of the pairs whose loss is within half
+    a standard error of the least, the one with the greatest share of the linear part is taken: few examples cannot tell the
+    pairs apart, and of few examples the linear part learns more. Without examples, both have equal shares.
 
     >>> right, targets = torch.eye(2)[[0, 1] * 50] * 6, torch.tensor([0, 1] * 50)
-    >>> choose_mix(-3 * right, right, targets, "tree")[:2]
-    (0.0, 1.0)
+    >>> choose_mix(-3 * right, right, targets, "tree")[:2]  # the linear part is right, and could be surer
+    (0.0, 2.0)
     """
     judge, losses = task_of(task), {}
     for total, share in product(_TOTALS, _SHARES):
@@ -275,12 +276,14 @@ def choose_mix(
             losses[total * (1 - share), total * share] = each
     if not losses:
         raise TrainingError("choose_mix expects finite outputs of the network or of the linear part, got neither.")
-    means = {pair: float(each.mean()) if len(each) else np.nan for pair, each in losses.items()}
+    if not len(targets):
+        return 0.5, 0.5, dict.fromkeys(losses, np.nan)
+    means = {pair: float(each.mean()) for pair, each in losses.items()}
     best = losses[min(means, key=means.__getitem__)]
 
     def is_as_good(pair: tuple[float, float]) -> bool:
         worse = losses[pair] - best
-        return not len(worse) or bool(worse.sum() - 1 <= worse.std() * len(worse) ** 0.5)
+        return bool(worse.mean() <= _TOLERANCE * worse.std() / len(worse) ** 0.5)
 
-    a, b = min(filter(is_as_good, losses), key=lambda ab: (abs(ab[0] - ab[1]) / sum(ab), abs(sum(ab) - 1)))
+    a, b = max(filter(is_as_good, losses), key=lambda ab: (ab[1] / sum(ab), -means[ab]))
     return a, b, means
