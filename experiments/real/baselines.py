@@ -9,7 +9,7 @@ import json
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -26,6 +26,7 @@ from sklearn.preprocessing import MaxAbsScaler  # type: ignore[import-untyped]
 from experiments.real.data import SOURCE, dataset
 from treefold.data.dataset import Dataset
 from treefold.files import atomic_file
+from treefold.training.task import pearson
 from treefold.trees.batch import Ints
 from treefold.trees.forest import Forest
 
@@ -33,8 +34,6 @@ from treefold.trees.forest import Forest
 Line = dict[str, Any]
 MODELS: Final = ("majority", "labels", "labels and pairs", "boosting")
 STRENGTHS: Final = (0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
-NUMBERS: Final = ("sick_relatedness",)
-"""Data sets whose classes are numbers."""
 _FREQUENT: Final = 300
 _FEWEST: Final = (1, 20)  # trees of a class that boosting learns: it can diverge if classes are smaller than a leaf, 20
 _SCALERS: Final[dict[str, Callable[[], Any]]] = {
@@ -84,8 +83,8 @@ def measure(
     name: str, data: Dataset, models: Sequence[str] = MODELS, strengths: Sequence[float] = STRENGTHS
 ) -> Iterator[Line]:
     """Train baselines; yield a line with the scores of each."""
-    numbers = name in NUMBERS
-    targets = np.array(data.classes, np.float64)[data.targets] if numbers else data.targets
+    numbers = data.task == "regression"
+    targets = data.numbers() if numbers else data.targets
     parts = {part: np.asarray(rows)[data.targets[rows] >= 0] for part, rows in data.splits.items()}
     for model in models:
         start = time.perf_counter()
@@ -103,16 +102,27 @@ def measure(
 
 
 def scores_of(truth: npt.NDArray[Any], predictions: npt.NDArray[Any]) -> dict[str, float]:
-    """Return accuracy and its standard error; of numbers, Pearson's r and mean squared error.
+    """Return the scores of predictions, as `rounded` does.
 
     >>> scores_of(np.array([0, 1, 1, 1]), np.array([0, 1, 1, 0]))
     {'accuracy': 0.75, 'error': 0.2165}
     """
     if truth.dtype.kind == "f":
-        r = np.corrcoef(truth, predictions)[0, 1] if np.ptp(predictions) else 0.0
-        return {"pearson": round(float(r), 4), "mse": round(float(np.square(truth - predictions).mean()), 4)}
-    share = float((truth == predictions).mean())
-    return {"accuracy": round(share, 4), "error": round((share * (1 - share) / len(truth)) ** 0.5, 4)}
+        mse = float(np.square(truth - predictions).mean())
+        return rounded({"pearson": pearson(truth, predictions), "mse": mse}, len(truth))
+    return rounded({"accuracy": float((truth == predictions).mean())}, len(truth))
+
+
+def rounded(scores: Mapping[str, float], count: int) -> dict[str, float]:
+    """Return, of the scores of so many predictions, accuracy and its standard error; of numbers, Pearson's r and MSE.
+
+    >>> rounded({"r2": 0.71, "pearson": 0.85321, "mse": 0.26}, 100)
+    {'pearson': 0.8532, 'mse': 0.26}
+    """
+    if "pearson" in scores:
+        return {name: round(scores[name], 4) for name in ("pearson", "mse")}
+    share = scores["accuracy"]
+    return {"accuracy": round(share, 4), "error": round((share * (1 - share) / count) ** 0.5, 4)}
 
 
 def _fitted(

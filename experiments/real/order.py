@@ -31,10 +31,10 @@ def agreement(random: Random) -> Example:
     """
     plural, right = random.random() < 0.5, random.random() < 0.5
     subject = _noun_phrase(random, plural, attractors=1 + _below(random, 4))
-    verb = Tree("VP", [Tree("V", [Tree(_inflected(_pick(random, _VERBS), plural == right))])])
+    words = [Tree("V", [Tree(_inflected(_pick(random, _VERBS), plural == right))])]
     if random.random() < 0.5:
-        verb = Tree("VP", [Tree("ADV", [Tree(_pick(random, ["often", "now", "soon"]))]), *_present(verb)])
-    return Tree("S", [subject, verb]), "right" if right else "wrong"
+        words.insert(0, Tree("ADV", [Tree(_pick(random, ["often", "now", "soon"]))]))
+    return Tree("S", [subject, Tree("VP", words)]), "right" if right else "wrong"
 
 
 def first_is_last(random: Random) -> Example:
@@ -68,7 +68,7 @@ def inside(random: Random) -> Example:
             return inside(random)
         labels.append("link")
         parents.append(_pick(random, places))
-    return _tree(labels, parents), "inside" if right else "outside"
+    return Tree.from_parents(labels, parents), "inside" if right else "outside"
 
 
 def third(random: Random) -> Example:
@@ -163,18 +163,6 @@ def _noun_phrase(random: Random, plural: bool, attractors: int) -> Tree:
 
 def _inflected(verb: str, plural: bool) -> str:
     return verb if plural else verb + "s"
-
-
-def _present(tree: Tree) -> list[Tree]:
-    return [child for child in tree.children if child is not None]
-
-
-def _tree(labels: list[str], parents: list[int]) -> Tree:
-    """Build a tree from parents that stand before their children."""
-    below: list[list[Tree]] = [[] for _ in labels]
-    for node in reversed(range(1, len(labels))):
-        below[parents[node]].insert(0, Tree(labels[node], below[node]))
-    return Tree(labels[0], below[0])
 
 
 def _below(random: Random, count: int) -> int:

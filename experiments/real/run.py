@@ -11,29 +11,35 @@ import platform
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import torch
 
-from experiments.real.baselines import Line, read_lines, score_text, scores_of, write_line
+from experiments.real.baselines import Line, read_lines, rounded, score_text, write_line
 from experiments.real.data import DATA, SOURCE, dataset
 from treefold import __version__
+from treefold.analysis.evaluation import evaluate
 from treefold.data.dataset import Dataset
 from treefold.errors import TreefoldError, require_choice
-from treefold.training import Examples, resume, train
-from treefold.training.examples import outputs_of
+from treefold.training import resume, train
 from treefold.training.run import CHECKPOINT
 from treefold.training.saving import SavedModel, load_model
 from treefold.training.settings import RunSettings
 
 RESULTS: Final = Path(__file__).parent / "results"
 BASELINES: Final = "baselines.jsonl"
+WORDS: Final = {"embeddings": "{source}/vectors/glove6B100d_wink_subset.npz"}
+"""Settings of models of sentences: word vectors, in the folder of downloaded files."""
 
 
 class Experiment(NamedTuple):
-    """A data set, the settings that differ from the defaults, and published scores with their sources."""
+    """A data set, the settings that differ from the defaults, by group, and published scores with their sources.
+
+    A path among the settings may begin with ``{source}``, the folder of downloaded files.
+    """
 
     data: str
     settings: Mapping[str, Any] = {}
@@ -43,20 +49,20 @@ class Experiment(NamedTuple):
 EXPERIMENTS: Final[dict[str, Experiment]] = {
     "sst5": Experiment(
         "sst5",
-        {"task": "node"},
+        {"task": "node", "model": WORDS},
         {"RNTN, Socher et al. 2013": "45.7", "constituency Tree-LSTM, 300-d vectors, Tai et al. 2015": "51.0"},
     ),
     "sst2": Experiment(
         "sst2",
-        {"task": "node"},
+        {"task": "node", "model": WORDS},
         {"RNTN, Socher et al. 2013": "85.4", "constituency Tree-LSTM, 300-d vectors, Tai et al. 2015": "88.0"},
     ),
     "sick_relatedness": Experiment(
         "sick_relatedness",
-        {"task": "pair regression"},
+        {"task": "pair-regression", "model": WORDS},
         {"dependency Tree-LSTM, 300-d vectors, Tai et al. 2015": "0.868 (MSE 0.253)"},
     ),
-    "sick_entailment": Experiment("sick_entailment", {"task": "pair"}),
+    "sick_entailment": Experiment("sick_entailment", {"task": "pair", "model": WORDS}),
     "poj104": Experiment("poj104", {}, {"TBCNN, Mou et al. 2016": "94.0"}),
     "kingdom": Experiment("kingdom"),
 }
@@ -68,22 +74,25 @@ def run(name: str, seed: int, *, folder: Path, out: Path, source: Path = SOURCE)
     Data sets and unfinished runs are in ``folder``.
     """
     experiment = EXPERIMENTS.get(name, Experiment(name))
-    settings = RunSettings.of(with_seed(experiment.settings, seed))
-    asked = settings.model_dump(mode="json")
+    given = with_seed(experiment.settings, seed)
+    asked = RunSettings.of(given).model_dump(mode="json", exclude_unset=True)
+    settings = RunSettings.of(located(given, source))
     data = dataset(experiment.data, folder, source)
     key: Line = {"experiment": name, "seed": seed, "asked": asked, "data": data.fingerprint()}
     for line in read_lines(out / f"{name}.jsonl"):
         if {part: line[part] for part in key} == key:
             return line
     place = folder / "runs" / f"{name}-{seed}"
-    if (place / CHECKPOINT).is_file() and not _same(place, asked):
+    if (place / CHECKPOINT).is_file() and not _same(place, settings):
         shutil.rmtree(place)
     place.parent.mkdir(parents=True, exist_ok=True)
     goes_on = (place / CHECKPOINT).is_file()
     saved, result = resume(data, place) if goes_on else train(data, place, settings)
+    found = saved.settings.model_dump(mode="json")
+    found["model"]["embeddings"] = given.get("model", {}).get("embeddings")  # without the folder of this machine
     line = {
         **key,
-        "settings": saved.settings.model_dump(mode="json"),
+        "settings": found,
         "epochs": result.epochs,
         "best_epoch": result.best_epoch,
         **{part: score(saved, data, part) for part in ("validation", "test")},
@@ -104,16 +113,26 @@ def with_seed(settings: Mapping[str, Any], seed: int) -> dict[str, Any]:
     return {**settings, "training": {"threads": 1, **settings.get("training", {}), "seed": seed}}
 
 
+def located(settings: Mapping[str, Any], source: Path) -> dict[str, Any]:
+    """Return settings in which ``{source}`` is replaced by a folder.
+
+    >>> located({"task": "node", "model": {"embeddings": "{source}/vectors.txt"}}, Path("downloads"))
+    {'task': 'node', 'model': {'embeddings': 'downloads/vectors.txt'}}
+    """
+    model = dict(settings.get("model", {}))
+    if "embeddings" in model:
+        model["embeddings"] = model["embeddings"].replace("{source}", str(source))
+    return {**settings, "model": model}
+
+
 def score(saved: SavedModel, data: Dataset, part: str) -> dict[str, float]:
-    """Measure a model on a split: classes of trees, of roots where nodes have classes, or numbers."""
-    examples = Examples.of(data, saved.settings.task)
-    numbers = np.asarray(data.splits[part])
-    numbers = numbers[data.targets[numbers] >= 0]
-    outputs, targets = outputs_of(saved.model, examples, numbers), examples.target(numbers)
-    if examples.task.per_node:
-        roots = np.cumsum(examples.row_counts(numbers)) - 1
-        outputs, targets = outputs[roots], targets[roots]
-    return scores_of(targets.numpy().reshape(len(numbers)), np.asarray(examples.task.predictions(outputs)))
+    """Measure a model on a split: classes of trees, of roots where nodes have classes, or numbers, in the units of the data."""
+    if saved.task.per_node:
+        roots = np.full(data.forest.node_count, -1)
+        roots[data.forest.offsets[1:] - 1] = data.targets
+        data = replace(data, node_targets=roots)
+    found = evaluate(saved, data, part)
+    return rounded(found.scores, found.count)
 
 
 def table(out: Path) -> str:
@@ -147,13 +166,12 @@ def spread(scores: Sequence[Mapping[str, float]]) -> str:
     return f"{mean} ({factor * np.std(values, ddof=1):.{digits}f})" if len(values) > 1 else mean
 
 
-def _same(place: Path, asked: Line) -> bool:
+def _same(place: Path, asked: RunSettings) -> bool:
     """Say whether an unfinished run has the settings that are asked for; those that the data decided are not compared."""
-    found = load_model(place).settings.model_dump(mode="json")
-    return found["task"] == asked["task"] and all(
-        value is None or found[group].get(name) == value
-        for group in ("model", "training")
-        for name, value in asked[group].items()
+    found = load_model(place).settings
+    groups = [(found.model, asked.model), (found.training, asked.training)]
+    return found.task == asked.task and all(
+        getattr(one, name) == getattr(other, name) for one, other in groups for name in other.model_fields_set
     )
 
 

@@ -4,69 +4,60 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from experiments.real import data as real
-from experiments.real.data import (
-    DATA,
-    FILES,
-    SOURCE,
-    FileSet,
-    dataset,
-    dependency_tree,
-    forest_in_preorder,
-    main,
-    sentence,
-)
+from experiments.real.data import DATA, SOURCE, dataset, main, python_files
 from experiments.real.order import ORDER, make_order
-from hypothesis import given
-from hypothesis import strategies as st
 
 from treefold import Forest, Tree
 from treefold.data.dataset import Dataset
-from treefold.errors import ConfigurationError, ReadError
+from treefold.errors import ConfigurationError
 
 needs_source = pytest.mark.skipif(not SOURCE.is_dir(), reason=f"no downloaded files in {SOURCE}: REAL DATA NOT TESTED")
 
 
-def preorder(tree: Tree) -> list[Tree]:
-    found, stack = [], [tree]
-    while stack:
-        node = stack.pop()
-        found.append(node)
-        stack += [child for child in reversed(node.children) if child is not None]
-    return found
+def test_sentences_are_in_lower_case_with_a_sentiment_at_every_node(tmp_path: Path) -> None:
+    lines = {"train": ["(3 (2 1\xa01\\/2) (4 Hours))", "(2 (2 So) (3 so))"], "dev": ["(0 Bad)"], "test": ["(2 Film)"]}
+    (tmp_path / "sst").mkdir()
+    for word, texts in lines.items():
+        (tmp_path / "sst" / f"{word}.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
+    five, two = DATA["sst5"](tmp_path), DATA["sst2"](tmp_path)
+    hours = Tree("<phrase>", [Tree("1\xa01/2"), Tree("hours")])
+    assert list(five.forest) == [hours, Tree.parse("(<phrase> so so)"), Tree("bad"), Tree("film")]
+    assert (five.targets.tolist(), five.classes) == ([3, 2, 0, 2], tuple("01234"))
+    assert np.asarray(five.node_targets).tolist() == [2, 4, 3, 2, 3, 2, 0, 2]
+    assert {name: part.tolist() for name, part in five.splits.items()} == {
+        "train": [0, 1],
+        "validation": [2],
+        "test": [3],
+    }
+    assert list(two.forest) == [hours, Tree("bad")]
+    assert (two.targets.tolist(), two.classes) == ([1, 0], ("negative", "positive"))
+    assert np.asarray(two.node_targets).tolist() == [-1, 1, 1, 0]
+    assert {name: part.tolist() for name, part in two.splits.items()} == {"train": [0], "validation": [1], "test": []}
 
 
-closed_trees = st.recursive(
-    st.builds(Tree, st.sampled_from("xyz")),
-    lambda smaller: st.builds(Tree, st.sampled_from("fxb"), st.lists(smaller, max_size=4)),
-    max_leaves=12,
-)
+def test_pairs_of_sentences_have_numbers_or_classes_and_are_in_lower_case(tmp_path: Path) -> None:
+    tables = {"train": "SICK_train.txt", "dev": "SICK_trial.txt", "test": "SICK_test_annotated.txt"}
+    for number, (word, table) in enumerate(tables.items()):
+        place = tmp_path / "sick" / f"dep_{word}"
+        place.mkdir(parents=True)
+        files = {"a.toks": "A Dog barks", "a.parents": "2 3 0", "b.toks": "Dogs bark", "b.parents": "2 0"}
+        for name, text in {**files, "sim.txt": f"{number + 1}.5", "id.txt": "7"}.items():
+            (place / name).write_text(f"{text}\n")
+        (tmp_path / "sick" / table).write_text("pair_ID\tentailment_judgment\n7\tNEUTRAL\n")
+    numbers, classes = DATA["sick_relatedness"](tmp_path), DATA["sick_entailment"](tmp_path)
+    assert list(map(str, numbers.forest)) == ["(barks (dog a))", "(bark dogs)"] * 3 == list(map(str, classes.forest))
+    assert (numbers.task, numbers.numbers().tolist()) == ("regression", [1.5, 2.5, 3.5])
+    assert (classes.task, classes.classes) == ("pair", ("NEUTRAL",))
 
 
-@given(st.lists(closed_trees, min_size=1, max_size=4))
-def test_a_forest_from_preorder_has_the_same_trees(both: list[Tree]) -> None:
-    nodes = [node for tree in both for node in preorder(tree)]
-    names = list(dict.fromkeys(str(node.label) for node in nodes))
-    labels = np.array([names.index(str(node.label)) for node in nodes])
-    widths, sizes = np.array([len(node.children) for node in nodes]), np.array([tree.size for tree in both])
-    forest = forest_in_preorder(labels, widths, sizes, names)
-    expected = Forest(both)
-    assert list(forest) == both
-    assert list(forest.vocabulary) == list(expected.vocabulary)
-    for column in ("labels", "parents", "slots", "widths", "depths", "offsets"):
-        assert getattr(forest, column).tolist() == getattr(expected, column).tolist(), column
-
-
-def test_a_word_with_an_odd_space_is_one_word() -> None:
-    tree, targets = sentence("(3 (2 1\xa01\\/2) (4 Hours))")
-    assert tree == Tree("•", [Tree("1\xa01/2"), Tree("hours")])
-    assert targets == [2, 4, 3]
-
-
-@pytest.mark.parametrize("heads", [[2, 1], [0, 0], [2, 3, 2]])
-def test_heads_with_a_cycle_or_two_roots_are_refused(heads: list[int]) -> None:
-    with pytest.raises(ReadError, match="expected one root and no cycle"):
-        dependency_tree(["w"] * len(heads), heads)
+def test_programs_come_from_columns_in_preorder(tmp_path: Path) -> None:
+    (tmp_path / "poj104").mkdir()
+    columns = {"types": [1, 0, 2] * 10, "nchild": [2, 0, 0] * 10, "ntree": [3] * 10, "label": [7, 1] * 5}
+    np.savez(tmp_path / "poj104" / "poj104_ast_types.npz", vocab=["x", "unit", "call"], **columns)  # type: ignore[arg-type]
+    data = DATA["poj104"](tmp_path)
+    assert list(map(str, data.forest)) == ["(unit x call)"] * 10
+    assert list(data.forest.vocabulary) == list(Forest(data.forest).vocabulary)
+    assert (data.classes, data.targets.tolist()) == (("1", "7"), [1, 0] * 5)
 
 
 @pytest.mark.parametrize("name", ORDER)
@@ -118,21 +109,20 @@ def test_classes_of_ordered_sets_are_what_they_say() -> None:
         assert (noun.endswith("s") != word.endswith("s")) == (label == "right")
 
 
-def test_files_of_a_folder_become_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for kind, number in itertools.product(("list", "table"), range(12)):
+def test_python_files_are_classes_by_package(tmp_path: Path) -> None:
+    for kind, number in itertools.product(("one", "two"), range(12)):
         (tmp_path / kind / "deep").mkdir(parents=True, exist_ok=True)
-        text = f"<{kind}>{'<row/>' * (number // 2 + 40)}</{kind}>"  # each tree is there twice
-        (tmp_path / kind / "deep" / f"{number}.xml").write_text(text)
-    (tmp_path / "list" / "broken.xml").write_text("<list>" * 100)
-    patterns = {kind: f"{tmp_path}/{kind}/**/*.xml" for kind in ("list", "table")}
-    monkeypatch.setitem(FILES, "mine", FileSet("xml", {}, patterns, most=5))
-    monkeypatch.setitem(DATA, "mine", lambda source: real.files(source, "mine"))
-    data = dataset("mine", tmp_path / "made")
-    assert (data.classes, np.bincount(data.targets).tolist(), data.forest.arity) == (("list", "table"), [5, 5], 45)
+        text = f"{kind}(x)\n" * (number // 2 + 40)  # each tree is there twice
+        (tmp_path / kind / "deep" / f"{number}.py").write_text(text)
+    (tmp_path / "one" / "broken.py").write_text("(" * 300)
+    (tmp_path / "one" / "tiny.py").write_text("x\n")
+    data = python_files(names=True, site=tmp_path, packages=["one", "two"], most=5)
+    assert (data.classes, np.bincount(data.targets).tolist(), data.forest.arity) == (("one", "two"), [5, 5], 45)
     assert {name: len(part) for name, part in data.splits.items()} == {"train": 6, "validation": 2, "test": 2}
-    monkeypatch.setitem(FILES, "mine", FileSet("xml", {}, {"x": f"{tmp_path}/none/*.xml"}))
-    with pytest.raises(ConfigurationError, match=r"expected files .*none/\*.xml, got none on this machine"):
-        real.files(tmp_path, "mine")
+    assert "one" in data.forest.vocabulary
+    assert "one" not in python_files(names=False, site=tmp_path, packages=["one", "two"], most=5).forest.vocabulary
+    with pytest.raises(ConfigurationError, match=r"expected Python files in .*none, got none; install none"):
+        python_files(names=True, site=tmp_path, packages=["none"])
 
 
 def test_glycans_keep_their_split_and_their_one_kingdom(tmp_path: Path) -> None:

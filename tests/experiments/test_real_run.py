@@ -89,6 +89,40 @@ def test_an_unknown_experiment_is_refused_with_the_nearest_name(capsys: pytest.C
     assert "got 'mein' (nearest known: 'mine')" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", [name for name in EXPERIMENTS if name != "sick_relatedness"])
+@pytest.mark.parametrize("name", EXPERIMENTS)
 def test_the_settings_of_experiments_are_known(name: str) -> None:
     RunSettings.of(runner.with_seed(EXPERIMENTS[name].settings, 0))
+
+
+@pytest.mark.slow
+def test_numbers_of_pairs_are_measured_in_the_units_of_the_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def pairs(source: Path) -> Dataset:
+        forest = Forest(["(f a)", "(f a)", "(f a)", "(f b)"] * 16)
+        parts = {"train": np.arange(16), "validation": np.arange(16, 24), "test": np.arange(24, 32)}
+        return Dataset(forest, np.arange(32) % 2, ("100", "300"), parts, pairs=True, task="regression")
+
+    monkeypatch.setitem(DATA, "mine", pairs)
+    settings = {"task": "pair-regression", "model": {"state_size": 4}, "training": {"epochs": 1}}
+    monkeypatch.setitem(EXPERIMENTS, "mine", Experiment("mine", settings))
+    line = run("mine", 0, folder=tmp_path / "data", out=tmp_path / "out")
+    assert {*line["validation"]} == {"pearson", "mse"}
+    assert (
+        100 < line["test"]["mse"] < 40_000
+    )  # predictions are between 100 and 300; in units of levels it would be below 16
+
+
+@pytest.mark.slow
+def test_word_vectors_are_found_in_the_source_and_results_do_not_name_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "downloads"
+    source.mkdir()
+    (source / "vectors.txt").write_text("a 0.5 -0.5\nb 0.25 1\n")
+    words = {"state_size": 4, "embeddings": "{source}/vectors.txt"}
+    monkeypatch.setitem(EXPERIMENTS, "mine", Experiment("mine", {**TINY, "model": words}))
+    run("mine", 0, folder=tmp_path / "data", out=tmp_path / "out", source=source)
+    text = (tmp_path / "out" / "mine.jsonl").read_text()
+    assert text.count("{source}/vectors.txt") == 2
+    assert str(tmp_path) not in text

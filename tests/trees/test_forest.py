@@ -1,6 +1,7 @@
 import contextlib
 import itertools
 import json
+import re
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,6 +44,52 @@ def test_slices_choices_and_concatenations_are_those_of_lists(trees: list[Tree],
         *trees,
         *trees[part],
     ]
+
+
+without_absent = st.recursive(
+    st.builds(Tree, st.sampled_from("xyz")),
+    lambda smaller: st.builds(Tree, st.sampled_from("fxb"), st.lists(smaller, max_size=4)),
+    max_leaves=12,
+)
+
+
+@given(st.lists(without_absent, max_size=4))
+def test_a_forest_from_preorder_has_the_same_trees_and_columns(trees: list[Tree]) -> None:
+    nodes, names = [node for tree in trees for node in tree.preorder()], sorted("bfxyz")
+    codes, counts = [names.index(str(node.label)) for node in nodes], [len(node.children) for node in nodes]
+    forest, expected = Forest.from_preorder(codes, counts, [tree.size for tree in trees], names), Forest(trees, names)
+    assert list(forest) == trees
+    for column in ("labels", "parents", "slots", "widths", "depths", "offsets", "vectors"):
+        found, wanted = getattr(forest, column), getattr(expected, column)
+        assert (found.tolist(), found.dtype) == (wanted.tolist(), wanted.dtype), column
+
+
+def test_a_long_chain_and_a_wide_node_come_from_preorder() -> None:
+    counts = [1] * 19_999 + [0] + [19_999] + [0] * 19_999
+    forest = Forest.from_preorder(np.zeros(40_000, np.uint8), counts, [20_000, 20_000], "x")
+    assert (forest.depth, forest.arity) == (19_999, 19_999)
+    assert forest.slots[20_000:].tolist() == [*range(19_999), 0]
+
+
+@pytest.mark.parametrize(
+    ("labels", "counts", "sizes", "message"),
+    [
+        ([0, 0], [1, 0], [3], "got 2 labels, 2 child counts and sizes [3], in all 3"),
+        ([0, 0], [1], [2], "got 2 labels, 1 child counts"),
+        ([0], [0], [1, 0], "trees of at least one node"),
+        ([0, 1], [1, 0], [2], "expects label codes from 0 to 0, got 0 to 1"),
+        ([0, 0], [-1, 0], [2], "expects child counts from 0 to 1, got -1 to 0"),
+        ([0, 0, 0], [1, 1, 0], [1, 2], "tree 0: expected 1 nodes in pre-order, got child counts of more or fewer"),
+        ([0, 0, 0], [0, 0, 0], [1, 2], "tree 1: expected 2 nodes"),
+        ([0.5], [0], [1], "expects labels to be a flat list of whole numbers, got [0.5]"),
+        ([0], [[0]], [1], "expects child_counts to be a flat list"),
+    ],
+)
+def test_columns_in_preorder_that_are_no_trees_are_refused(
+    labels: list[Any], counts: list[Any], sizes: list[int], message: str
+) -> None:
+    with pytest.raises(TreeError, match=re.escape(message)):
+        Forest.from_preorder(labels, counts, sizes, "x")
 
 
 @given(trees=st.lists(same_length, max_size=8))

@@ -85,6 +85,30 @@ class Forest:
         forest._set_columns(columns, vocabulary)
         return forest
 
+    @classmethod
+    def from_preorder(
+        cls,
+        labels: npt.ArrayLike,
+        child_counts: npt.ArrayLike,
+        sizes: npt.ArrayLike,
+        vocabulary: Vocabulary | Iterable[str],
+    ) -> Self:
+        """Make a forest from columns: the label codes and child counts of all nodes (N,), and the trees' sizes (T,).
+
+        The nodes stand tree after tree, each tree in pre-order (parents before children); no child is absent.
+
+        >>> list(Forest.from_preorder([0, 1, 2, 2, 1], [2, 1, 0, 0, 0], [4, 1], ["f", "g", "x"]))
+        [Tree.parse('(f (g x) x)'), Tree.parse('g')]
+        """
+        names = vocabulary if isinstance(vocabulary, Vocabulary) else Vocabulary(vocabulary)
+        codes, counts, lengths = map(_whole_numbers, (labels, child_counts, sizes), ("labels", "child_counts", "sizes"))
+        places, columns = _from_preorder(codes, counts, lengths, len(names))
+        flat: dict[str, Array] = {"offsets": np.append(0, np.cumsum(lengths)), "vectors": np.zeros((0, 0))}
+        for name, column in columns.items():
+            flat[name] = np.empty(len(codes), np.int32)
+            flat[name][places] = column
+        return cls._of(flat, names)
+
     @property
     def node_count(self) -> int:
         """The number of nodes of all trees."""
@@ -418,6 +442,54 @@ def _flatten(
     table = np.append(found.codes_in(ordered), 0).astype(np.int32)  # never empty
     flat["labels"] = np.where(flat["labels"] >= 0, table[np.maximum(flat["labels"], 0)], flat["labels"])
     return flat, ordered
+
+
+def _whole_numbers(values: npt.ArrayLike, name: str) -> Ints:
+    found = _as_array(values)
+    if found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):
+        raise TreeError(
+            f"Forest.from_preorder expects {name} to be a flat list of whole numbers, got {shortened(values)}."
+        )
+    return found.astype(np.int64)
+
+
+def _from_preorder(labels: Ints, counts: Ints, sizes: Ints, names: int) -> tuple[Ints, dict[str, Ints]]:
+    """Return each node's place in post-order (N,), and the columns of the nodes in pre-order."""
+    nodes, trees, rows = len(labels), len(sizes), np.arange(len(labels))
+    if len(counts) != nodes or (sizes < 1).any() or sizes.sum() != nodes:
+        raise TreeError(
+            f"Forest.from_preorder expects a label and a child count for each node of trees of at least one node, got "
+            f"{nodes} labels, {len(counts)} child counts and sizes {shortened(sizes.tolist())}, in all {sizes.sum()}."
+        )
+    for what, values, end in [("label codes", labels, names), ("child counts", counts, nodes)]:
+        if nodes and not 0 <= values.min() <= values.max() < end:
+            raise TreeError(
+                f"Forest.from_preorder expects {what} from 0 to {end - 1}, got {values.min()} to {values.max()}."
+            )
+    tree_of, ends = np.repeat(np.arange(trees), sizes), np.cumsum(sizes)
+    due = np.cumsum(counts - 1) + trees  # nodes that are announced, but have not come yet, after each node
+    wrong = np.flatnonzero((due == trees - 1 - tree_of) != np.isin(rows, ends - 1))
+    if len(wrong):
+        tree = int(tree_of[wrong[0]])
+        raise TreeError(
+            f"tree {tree}: expected {sizes[tree]} nodes in pre-order, got child counts of more or fewer; correct `sizes`."
+        )
+    # The subtree of a node ends where, for the first time, one node fewer is due than before it.
+    keys = due * nodes + rows
+    order = np.argsort(keys)
+    last = order[np.searchsorted(keys[order], (due - counts) * nodes + rows)]
+    depths = (
+        rows - np.cumsum(np.bincount(last + 1, minlength=nodes + 1))[:nodes]
+    )  # the nodes before it that have not ended
+    places = last - depths
+    # Level by level, the children stand in the order of their parents.
+    order = np.argsort(depths, kind="stable")
+    widths = counts[order]
+    parents, slots = np.full(nodes, -1), np.zeros(nodes, np.int64)
+    above = np.repeat(order, widths)
+    parents[order[trees:]] = places[above] - (ends - sizes)[tree_of[above]]
+    slots[order[trees:]] = np.arange(nodes - trees) - np.repeat(np.cumsum(widths) - widths, widths)
+    return places, {"labels": labels, "parents": parents, "slots": slots, "widths": counts, "depths": depths}
 
 
 def _parsed(text: str, number: int) -> Tree:
