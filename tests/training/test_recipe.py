@@ -57,7 +57,12 @@ def test_given_settings_stay_and_the_word_none_switches_one_off() -> None:
     model = ModelSettings.of({"readout": "max", "wide": False, "state_size": 5})
     training = TrainingSettings.of({"epochs": 3, "clip": "none", "optimiser": "adadelta"})
     found = chosen(PAGES, model=model, training=training)
-    assert (found.model.readout, found.model.wide, found.model.state_size, found.model.siblings) == ("max", False, 5, True)
+    assert (found.model.readout, found.model.wide, found.model.state_size, found.model.siblings) == (
+        "max",
+        False,
+        5,
+        True,
+    )
     assert (found.training.epochs, found.training.clip, found.training.learning_rate) == (3, None, None)
     given_form = chosen(PAGES, model=ModelSettings(aggregator="mean")).model
     assert (given_form.aggregator, given_form.siblings, given_form.shared) == ("mean", False, True)
@@ -65,7 +70,11 @@ def test_given_settings_stay_and_the_word_none_switches_one_off() -> None:
 
 def test_the_paper_recipe_is_the_paper_s() -> None:
     found = chosen(FORMULAS, recipe="paper")
-    assert (found.training.optimiser, found.training.schedule, found.training.batch_size) == ("adadelta", "constant", 25)
+    assert (found.training.optimiser, found.training.schedule, found.training.batch_size) == (
+        "adadelta",
+        "constant",
+        25,
+    )
     assert (found.model.state_size, found.model.hidden, found.training.keep) == (20, (20, 20), "best")
 
 

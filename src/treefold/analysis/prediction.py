@@ -63,7 +63,8 @@ class LabelCheck:
         one = count == 1
         labels, were = "label" if one else "labels", "was" if one else "were"
         counts = "it counts" if one else "they count"
-        return f"note: {count:,} {labels} ({nodes:,} of {self.nodes:,} nodes) {were} not in the training trees; {counts} as {UNKNOWN}"
+        found = f"{count:,} {labels} ({nodes:,} of {self.nodes:,} nodes)"
+        return f"note: {found} {were} not in the training trees; {counts} as {UNKNOWN}"
 
 
 def answered(

@@ -81,15 +81,16 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
     ``levels`` (of `TreePairRegressor`): see `ModelSettings`.
 
     Training: ``optimiser`` ("adamw", "adadelta"), ``learning_rate``, ``schedule`` ("cosine", "constant"), ``epochs``,
-    ``batch_size``, ``l2``, ``weight_decay``, ``clip``: see `TrainingSettings`. A ``validation_fraction`` of the trees is held out,
-    if these are ten or more. With ``keep="best"``, the weights of the best epoch are kept, and training stops if
+    ``batch_size``, ``l2``, ``weight_decay``, ``clip``: see `TrainingSettings`. A ``validation_fraction`` of the trees is held
+    out, if these are ten or more. With ``keep="best"``, the weights of the best epoch are kept, and training stops if
     ``patience`` epochs in a row were no better; with ``keep="last"``, those of the last. ``class_weight`` is None, "balanced" or
     a dict.
 
     ``unknown`` says how to treat labels that no training tree had: with "unk" they have the vector of ``<unk>``, with "error"
     they raise; so do children that the model has no slot for, which "unk" ignores with a warning. If operators have their own
-    cells, an inner node with an unknown label counts as a leaf. ``unknown_labels_`` has the unknown labels of the last prediction, with their numbers of nodes. ``warm_start`` continues from
-    the weights of the last ``fit``, with labels and classes that the model knows. ``random_state`` is as in scikit-learn.
+    cells, an inner node with an unknown label counts as a leaf. ``unknown_labels_`` has the unknown labels of the last
+    prediction, with their numbers of nodes. ``warm_start`` continues from the weights of the last ``fit``, with labels and
+    classes that the model knows. ``random_state`` is as in scikit-learn.
     ``n_threads`` is the number of torch's threads while the estimator works (None: as torch is set); small tensors gain
     nothing from more than one. ``verbose`` prints a line for each epoch to standard error.
 

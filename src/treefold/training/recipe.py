@@ -13,7 +13,8 @@ from treefold.training.task import task_of
 _FEWEST_STEPS: Final = 800  # with few trees, more epochs
 _FORMULA_EPOCHS: Final = (40, 200)
 _EPOCHS: Final = (15, 60)
-_NODES: Final = 6_000_000  # that all epochs together visit, unless the fewest epochs visit more
+_NODES, _STEPS = 6_000_000, 10_000  # that all epochs together have at the most, unless the fewest epochs have more
+_MANY: Final = 4_000  # examples, from which on batches are twice as large
 _MANY_LABELS: Final = 64
 _RARE: Final = 2  # a label of fewer trees than this is <unk>
 
@@ -90,12 +91,14 @@ def _training(
     chosen["clip"] = 1.0
     if "optimiser" in given.model_fields_set and given.optimiser != "adamw":
         chosen["learning_rate"] = None
-    chosen |= {"batch_size": 50 if formula else 16, "weight_decay": 1e-4}
+    chosen |= {"batch_size": 50 if formula else 16 if examples < _MANY else 32, "weight_decay": 1e-4}
     chosen |= {"patience": 20} if formula else {"patience": None, "keep": "last", "warmup": 0.1}
     size = _with(given, chosen).batch_size
     least, most = _FORMULA_EPOCHS if formula else _EPOCHS
     steps = math.ceil(examples / size)
-    wanted = math.ceil(_FEWEST_STEPS / steps) if formula else round(_NODES / (examples * _size(facts)))
+    wanted = (
+        math.ceil(_FEWEST_STEPS / steps) if formula else int(min(_NODES / (examples * _size(facts)), _STEPS / steps))
+    )
     chosen["epochs"] = max(least, min(most, wanted))
     made = _with(given, chosen)
     return made, [f"{examples:,} examples of {_size(facts):.0f} nodes: {made.epochs} epochs in batches of {size}"]
