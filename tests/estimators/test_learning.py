@@ -17,6 +17,9 @@ from treefold import (
     TreePairRegressor,
     TreeRegressor,
 )
+from treefold.training.build import facts_of
+from treefold.training.recipe import choose
+from treefold.training.settings import RunSettings
 
 TREES = trees(400)
 TRAIN, TEST = TREES[:300], TREES[300:]
@@ -244,8 +247,8 @@ def test_a_verbose_estimator_tells_of_each_epoch(capsys: pytest.CaptureFixture[s
 def test_few_trees_get_more_epochs_and_many_get_fewer() -> None:
     model = TreeClassifier(state_size=3, hidden=(), random_state=0).fit(TREES[:4], LEFT[:4])
     assert model.n_iter_ == 200
-    assert model._training_settings(0, 1_000).epochs == 40
-    assert model._training_settings(0, 500).epochs == 80
+    settings, facts = RunSettings(), facts_of(Forest(TREES))
+    assert [choose(settings, facts, count).settings.training.epochs for count in (500, 1_000)] == [80, 40]
 
 
 def test_the_forest_is_taken_as_it_is() -> None:

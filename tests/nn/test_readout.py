@@ -71,7 +71,7 @@ def test_both_engines_have_the_same_gradients_through_all_readouts(siblings: boo
     forest, classes = Forest(TREES), np.array([0, 1, 1, 0])
     results = []
     for backend in ("torch", "fused"):
-        model = model_of("+".join(READOUTS), siblings=siblings, backend=backend)  # type: ignore[arg-type]
+        model = model_of("+".join(READOUTS), siblings=siblings, backend=backend)
         model.encoder.flat = FlatParameters(model, model.layouts())
         step = model.engine().gradients(
             forest,

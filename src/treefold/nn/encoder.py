@@ -244,7 +244,7 @@ class TreeEncoder(nn.Module):
 
     def _alphabet(self, vocabulary: Vocabulary, nodes: int) -> Alphabet | None:
         labels = self.labels
-        if not isinstance(labels, Table):
+        if not isinstance(labels, Table) or self.direction != "up":  # downwards, `codes` checks the slots
             return None
         length = len(vocabulary) * (1 + self.drops_labels) if isinstance(labels, Features) else len(labels.names)
         if length > max(nodes, _SHORT):

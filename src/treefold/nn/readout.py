@@ -84,7 +84,8 @@ class Readout(nn.Module):
         scores = self.attention(nodes).squeeze(1)
         highest = torch.segment_reduce(scores.detach(), "max", lengths=sizes, axis=0)
         powers = (scores - highest[tree]).exp()
-        return powers / powers.new_zeros(len(sizes)).index_add(0, tree, powers)[tree]
+        weights: Tensor = powers / powers.new_zeros(len(sizes)).index_add(0, tree, powers)[tree]
+        return weights
 
     def extra_repr(self) -> str:
         """Return the kinds, for printing."""

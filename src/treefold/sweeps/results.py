@@ -16,7 +16,7 @@ from treefold.training.settings import RunSettings, Settings
 VERSION: Final = 1
 RESULTS, DAMAGED = "results.jsonl", "results.jsonl.damaged"
 _NOT_IN_KEY: Final = {"checkpoint_minutes", "tensorboard"}  # they do not change the outcome of a run
-_ADDED_LATER: Final = {  # keys of older runs lack these settings, which then had this value
+_ADDED_LATER: Final[dict[str, dict[str, Any]]] = {  # keys of older runs lack these settings, which then had this value
     "model": {
         "siblings": False,
         "readout": "root",
