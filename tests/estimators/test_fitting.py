@@ -1,6 +1,7 @@
 """Validation data, callbacks, and training that goes on with `partial_fit`."""
 
 import copy
+import re
 from pathlib import Path
 from typing import Any
 
@@ -220,7 +221,7 @@ def test_calls_of_partial_fit_are_the_epochs_of_a_fit_at_a_constant_rate(task: s
     assert [each["loss"] for each in model.history_] == pytest.approx([each["loss"] for each in whole.history_])
     assert model.n_iter_ == 4 and [each["epoch"] for each in model.history_] == [1, 2, 3, 4]
     method = "predict_proba" if classes else "predict"
-    np.testing.assert_allclose(*(getattr(each, method)(X) for each in (model, whole)), rtol=1e-4)
+    np.testing.assert_allclose(getattr(model, method)(X), getattr(whole, method)(X), rtol=1e-4)
 
 
 def test_partial_fit_learns_from_a_stream() -> None:
@@ -319,3 +320,10 @@ def test_weights_and_callbacks_count_in_partial_fit() -> None:
     for _ in range(2):
         model.partial_fit(chosen, y, ["no", "yes"], [0.0, 0.0, 1.0, 1.0], epochs=20)
     assert model.predict(["(f a)"]) == ["no"] and seen == list(range(1, 41))
+
+
+def test_the_example_of_the_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    page = Path(__file__).parents[2] / "docs" / "estimators.md"
+    (block,) = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    exec(block, {})
+    assert "trees like formulas" in capsys.readouterr().out

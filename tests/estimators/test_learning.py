@@ -244,8 +244,8 @@ def test_a_verbose_estimator_tells_of_each_epoch(capsys: pytest.CaptureFixture[s
 def test_few_trees_get_more_epochs_and_many_get_fewer() -> None:
     model = TreeClassifier(state_size=3, hidden=(), random_state=0).fit(TREES[:4], LEFT[:4])
     assert model.n_iter_ == 200
-    assert model._training_settings(0, 1_000).epochs == 40
-    assert model._training_settings(0, 500).epochs == 80
+    many = TreeClassifier(state_size=3, hidden=(), random_state=0).fit(TREES[:4] * 100, LEFT[:4] * 100)
+    assert many.saved_.settings.training.epochs == 100  # 800 steps in batches of 50
 
 
 def test_the_forest_is_taken_as_it_is() -> None:

@@ -181,14 +181,14 @@ def test_a_model_of_settings_still_refuses_a_rank_that_its_form_does_not_have() 
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_a_misspelt_argument_is_an_error_with_the_nearest_name(name: str) -> None:
     message = f"{name} expects arguments that it has, got 'state_sise' (nearest known: 'state_size')."
-    cls = ESTIMATORS[name]
-    for make in (lambda: cls(state_sise=3), lambda: cls().set_params(state_sise=3)):  # type: ignore[call-arg]
+    cls: Any = ESTIMATORS[name]
+    for take in (cls, cls().set_params):
         for kind in (TypeError, ValueError, ArgumentError):  # Python's own kind, and scikit-learn's
             with pytest.raises(kind) as caught:
-                make()
+                take(state_sise=3)
             assert str(caught.value) == message
-    with pytest.raises(ArgumentError, match=r"got 'zebra'\.$"):
-        cls(zebra=3)  # type: ignore[call-arg]
+        with pytest.raises(ArgumentError, match=r"got 'zebra'\.$"):
+            take(zebra=3)
 
 
 def test_the_signature_names_all_arguments() -> None:
@@ -196,7 +196,7 @@ def test_the_signature_names_all_arguments() -> None:
     assert sorted(names) == sorted(TreeClassifier().get_params()) and {"cell", "callbacks"} <= set(names)
     assert not any("kwargs" in name for name in names)
     with pytest.raises(TypeError, match="positional"):
-        TreeClassifier("lstm")  # type: ignore[misc]
+        TreeClassifier("lstm")  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize("kind", ["trees", "texts", "array", "forest"])
