@@ -65,6 +65,10 @@ class ConfigurationError(TreefoldError):
     """A setting is invalid, or settings contradict each other."""
 
 
+class ArgumentError(ConfigurationError, TypeError):
+    """There is no argument of this name."""
+
+
 class FileError(TreefoldError):
     """A file or folder cannot be written, or must not be replaced."""
 

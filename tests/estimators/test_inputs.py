@@ -227,14 +227,15 @@ def test_the_policy_for_unknown_labels_changes_nothing_else() -> None:
 
 
 def test_a_tree_wider_than_the_model_is_an_error_with_a_remedy() -> None:
+    strict = TreeClassifier(**FAST, unknown="error").fit(TREES, Y)
     with pytest.raises(TreeError, match="node 'f' has 3 children, but arity=2; raise `arity`, or choose a shared"):
-        FITTED.predict(["(f a b a)"])
+        strict.predict(["(f a b a)"])
     assert len(TreeClassifier(**FAST, arity=3).fit(TREES, Y).predict(["(f a b a)"])) == 1
 
 
 def test_wide_trees_get_an_aggregator_that_takes_any_number() -> None:
     model = TreeClassifier(**FAST).fit(["(f a a a a a a b)", "(f a)", "b"], [1, 0, 0])
-    assert model.saved_.settings.model.aggregator == "canonical" and model.saved_.settings.model.shared
+    assert model.saved_.settings.model.siblings and model.saved_.settings.model.aggregator == "sum"
     assert len(model.predict(["(f a a a a a a a a a a a a)"])) == 1
 
 

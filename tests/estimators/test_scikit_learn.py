@@ -1,6 +1,7 @@
 """scikit-learn's tools, and its own checks of estimators."""
 
 import functools
+import inspect
 import random
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -25,7 +26,10 @@ from treefold import (
     TreePairRegressor,
     TreeRegressor,
 )
+from treefold.errors import ArgumentError, ConfigurationError
 from treefold.estimators import ESTIMATORS
+from treefold.training.build import build_model, facts_of, resolve
+from treefold.training.settings import ModelSettings
 
 TREES = trees(60)
 LEFT = [first_leaf(tree) for tree in TREES]
@@ -145,6 +149,54 @@ def test_a_grid_search_finds_arguments_in_one_process_or_two(jobs: int | None) -
     search = GridSearchCV(TreeClassifier(**FAST), grid, cv=2, n_jobs=jobs, error_score="raise").fit(TREES, LEFT)
     assert len(search.cv_results_["params"]) == 2
     assert search.best_estimator_.predict(TREES[:3]).shape == (3,)
+
+
+def test_a_grid_combines_ranks_with_forms_that_have_none() -> None:
+    grid = {"aggregator": ["sum", "tucker", "mean"], "rank": [None, 2]}
+    search = GridSearchCV(TreeClassifier(**FAST), grid, cv=2, error_score="raise").fit(TREES, LEFT)
+    params, scored = search.cv_results_["params"], search.cv_results_["mean_test_score"]
+    scores = {(each["aggregator"], each["rank"]): score for each, score in zip(params, scored, strict=True)}
+    assert len(scores) == 6 and all(scores[form, None] == scores[form, 2] for form in ("sum", "mean"))
+
+
+@pytest.mark.parametrize("form", [None, "sum"])
+def test_a_rank_that_the_form_does_not_have_is_not_used_and_the_reasons_say_so(form: str | None) -> None:
+    wide = [Tree("f", [Tree(label)] * 9) for label in "ab"] + ["f"]  # not like formulas: the recipe takes a sum
+    model = TreeClassifier(**FAST, aggregator=form, rank=3, warm_start=True).fit(wide, [0, 1, 0])
+    assert model.saved_.settings.model.rank is None and model.get_params()["rank"] == 3
+    assert model.reasons_[-1] == "the form 'sum' has no rank: rank=3 is not used"
+    plain = TreeClassifier(**FAST, aggregator=form).fit(wide, [0, 1, 0])
+    np.testing.assert_array_equal(model.predict_proba(wide), plain.predict_proba(wide))
+    assert not any("rank" in reason for reason in plain.reasons_)
+    assert model.fit(wide, [0, 1, 0]).n_iter_ == 4  # a warm start takes it as well
+
+
+def test_a_model_of_settings_still_refuses_a_rank_that_its_form_does_not_have() -> None:
+    forest = Forest(TREES)
+    settings, labels = resolve(ModelSettings(aggregator="sum", rank=3), facts_of(forest))
+    with pytest.raises(ConfigurationError, match="Sum expects no rank, got rank=3"):
+        build_model(settings, labels, "tree", 2)
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_a_misspelt_argument_is_an_error_with_the_nearest_name(name: str) -> None:
+    message = f"{name} expects arguments that it has, got 'state_sise' (nearest known: 'state_size')."
+    cls: Any = ESTIMATORS[name]
+    for take in (cls, cls().set_params):
+        for kind in (TypeError, ValueError, ArgumentError):  # Python's own kind, and scikit-learn's
+            with pytest.raises(kind) as caught:
+                take(state_sise=3)
+            assert str(caught.value) == message
+        with pytest.raises(ArgumentError, match=r"got 'zebra'\.$"):
+            take(zebra=3)
+
+
+def test_the_signature_names_all_arguments() -> None:
+    names = list(inspect.signature(TreeClassifier).parameters)
+    assert sorted(names) == sorted(TreeClassifier().get_params()) and {"cell", "callbacks"} <= set(names)
+    assert not any("kwargs" in name for name in names)
+    with pytest.raises(TypeError, match="positional"):
+        TreeClassifier("lstm")  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize("kind", ["trees", "texts", "array", "forest"])

@@ -2,31 +2,42 @@
 
 import contextlib
 import dataclasses
+import functools
+import inspect
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, Self, final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, ClassVar, Concatenate, Final, ParamSpec, Self, final
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator  # type: ignore[import-untyped]
 from sklearn.utils import check_random_state  # type: ignore[import-untyped]
 from sklearn.utils.validation import check_is_fitted  # type: ignore[import-untyped]
+from torch import Tensor
 
-from treefold.errors import ConfigurationError, TrainingError, require_positive
+from treefold.errors import (
+    ArgumentError,
+    ConfigurationError,
+    ShapeError,
+    TrainingError,
+    TreefoldError,
+    nearest,
+    require_positive,
+)
 from treefold.estimators.inputs import forest_of, unknown_label
 from treefold.estimators.targets import hold_out
 from treefold.kernels.threads import threads
 from treefold.nn.model import TreeModel
 from treefold.training.build import build_model, facts_of
 from treefold.training.examples import Examples, outputs_of
-from treefold.training.recipe import choose
+from treefold.training.plugins import registered
+from treefold.training.recipe import Recipe, choose
 from treefold.training.saving import SavedModel
 from treefold.training.settings import ModelSettings, RunSettings, TrainingSettings
-from treefold.training.task import Floats, task_of
-from treefold.training.trainer import Progress, Silent, Trainer
-from treefold.trees.batch import Ints
+from treefold.training.task import Array, Floats, Units, task_of
+from treefold.training.trainer import Progress, Silent, State, Trainer, load_optimiser_tensors, optimiser_tensors
 from treefold.trees.forest import Forest
 from treefold.trees.vocabulary import UNKNOWN, require_policy
 
@@ -67,6 +78,28 @@ _TRAINING = (
     "weight_decay",
     "clip",
 )
+_NO_UNITS: Final = Units()
+_Arguments = ParamSpec("_Arguments")
+
+
+def _with_nearest_names(
+    init: Callable[Concatenate[Any, _Arguments], None],
+) -> Callable[Concatenate[Any, _Arguments], None]:
+    """Let the error about a misspelt argument name the nearest one; the signature, which scikit-learn reads, stays."""
+    known = list(inspect.signature(init).parameters)[1:]
+
+    @functools.wraps(init)
+    def checked(self: Any, /, *args: _Arguments.args, **arguments: _Arguments.kwargs) -> None:
+        _require_arguments(type(self).__name__, arguments, known)
+        init(self, *args, **arguments)
+
+    return checked
+
+
+def _require_arguments(owner: str, names: Iterable[str], known: Sequence[str]) -> None:
+    for name in names:
+        if name not in known:
+            raise ArgumentError(f"{owner} expects arguments that it has, got {name!r}{nearest(name, known)}.")
 
 
 class TreeEstimator(BaseEstimator):  # type: ignore[misc]
@@ -74,27 +107,39 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
     `treefold train` uses as well (`treefold.training.recipe`); ``reasons_`` says why. The word "none" switches a setting off:
     ``patience="none"``, ``clip="none"``.
 
-    Model: ``cell`` ("lstm", "gru", "rnn"), ``aggregator``, ``state_size``, ``rank``, ``shared``, ``arity``, ``per_label`` (a cell
-    for each operator), ``labels`` ("onehot", "thermometer", "embedding", "numeric"), ``label_size``, ``direction`` ("up", "down",
-    "both"), ``siblings`` (states follow the order of siblings), ``readout`` ("root", "mean", "max", "sum", "attention", or
-    several joined by +), ``hidden`` layers of the head, ``dropout``, for pairs ``comparison`` ("tensor", "distance") and
-    ``levels`` (of `TreePairRegressor`): see `ModelSettings`.
+    Model: ``cell`` ("lstm", "gru", "rnn"), ``aggregator``, ``state_size``, ``rank`` (not used by forms without one), ``shared``,
+    ``arity``, ``per_label`` (a cell for each operator), ``labels`` ("onehot", "thermometer", "embedding", "ngrams", "numeric"),
+    ``label_size``, ``direction`` ("up", "down", "both"), ``hidden`` layers of the head, ``dropout``, for pairs ``comparison``
+    ("tensor", "distance") and ``levels`` (of `TreePairRegressor`): see `ModelSettings`. Also:
+
+    - ``siblings``: a node sees its last child and its previous sibling, so that the order of any number of children counts.
+    - ``readout``: what the head reads: the state of the "root", or the "mean", "max", "sum" or "attention" over all nodes, or
+      several joined by +, as in "root+mean".
+    - ``wide``: adds a linear part that counts labels and pairs of labels.
+    - ``min_count``: labels that fewer training trees have count as ``<unk>``.
+    - ``label_dropout``: the probability with which, in training, a label counts as ``<unk>``.
+    - ``edge_labels``: ``nsubj:dog`` is the label ``dog`` at an edge ``nsubj`` to its parent.
+    - ``embeddings``: a file of word vectors, with which the labels start.
+    - ``embeddings_frozen``: keeps these vectors as they are in the file.
 
     Training: ``optimiser`` ("adamw", "adadelta"), ``learning_rate``, ``schedule`` ("cosine", "constant"), ``epochs``,
     ``batch_size``, ``l2``, ``weight_decay``, ``clip``: see `TrainingSettings`. A ``validation_fraction`` of the trees is held
-    out, if these are ten or more. With ``keep="best"``, the weights of the best epoch are kept, and training stops if
-    ``patience`` epochs in a row were no better; with ``keep="last"``, those of the last. ``class_weight`` is None, "balanced" or
-    a dict.
+    out, if these are ten or more; ``fit(…, validation_data=(X, y))`` takes other trees instead. With ``keep="best"``, the
+    weights of the best epoch are kept, and training stops if ``patience`` epochs in a row were no better; with
+    ``keep="last"``, those of the last. ``class_weight`` is None, "balanced" or a dict. ``callbacks`` are functions, called
+    after each epoch with the estimator, which can predict by then, and the metrics of the epoch, a dict; training ends early
+    if one returns True. They are not saved.
 
     ``unknown`` says how to treat labels that no training tree had: with "unk" they have the vector of ``<unk>``, with "error"
     they raise; so do children that the model has no slot for, which "unk" ignores with a warning. If operators have their own
     cells, an inner node with an unknown label counts as a leaf. ``unknown_labels_`` has the unknown labels of the last
-    prediction, with their numbers of nodes. ``warm_start`` continues from the weights of the last ``fit``, with labels and
-    classes that the model knows. ``random_state`` is as in scikit-learn.
-    ``n_threads`` is the number of torch's threads while the estimator works (None: as torch is set); small tensors gain
-    nothing from more than one. ``verbose`` prints a line for each epoch to standard error.
+    prediction, or of ``validation_data`` after ``fit``, with their numbers of nodes. ``warm_start`` continues from the weights
+    of the last ``fit``, with labels and classes that the model knows. ``random_state`` is as in scikit-learn. ``n_threads`` is
+    the number of torch's threads while the estimator works (None: as torch is set); small tensors gain nothing from more than
+    one. ``verbose`` prints a line for each epoch to standard error.
 
-    After ``fit``: ``saved_`` (model, settings, labels), ``history_`` (metrics of each epoch), ``n_iter_`` (number of epochs).
+    After ``fit``: ``saved_`` (model, settings, labels), ``history_`` (metrics of each epoch), ``n_iter_`` (number of epochs),
+    ``reasons_`` (why the settings are as they are).
 
     The class attribute ``task`` is a name of `TASKS`. A subclass can name a user's own task, with its own head.
     """
@@ -104,7 +149,9 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
     history_: list[dict[str, Any]]
     n_iter_: int
     unknown_labels_: Counter[str]
+    _moments: dict[str, dict[str, Tensor]]  # of the optimiser after partial_fit, by its name
 
+    @_with_nearest_names
     def __init__(
         self,
         *,
@@ -147,6 +194,7 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
         verbose: bool = False,
         comparison: str | None = None,
         levels: int | None = None,
+        callbacks: Sequence[Callable[[Any, dict[str, Any]], Any]] | None = None,
     ) -> None:
         self.cell = cell
         self.aggregator = aggregator
@@ -187,6 +235,13 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
         self.verbose = verbose
         self.comparison = comparison
         self.levels = levels
+        self.callbacks = callbacks
+
+    def set_params(self, **params: Any) -> Self:
+        """Set arguments; the error about a misspelt one names the nearest."""
+        _require_arguments(self._name, params, self._get_param_names())
+        super().set_params(**params)
+        return self
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the fitted estimator into a directory, which `treefold.load` reads; nothing is pickled."""
@@ -217,61 +272,132 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
         """Make a forest of the trees in X; subclasses may treat `fit` and `predict` differently."""
         return forest_of(X, self._name)
 
+    def _validation(self, data: Any, examples: Examples, targets: Callable[[Any, Forest], Array]) -> Examples | None:
+        """Return the examples of ``validation_data``; ``targets`` turns their y into targets like those of the training."""
+        if data is None:
+            return None
+        if not isinstance(data, (tuple, list)) or len(data) != 2:
+            got = f"{len(data)} entries" if isinstance(data, (tuple, list)) else type(data).__name__
+            raise ShapeError(f"{self._name} expects validation_data to be a tuple (X, y), got {got}.")
+        try:
+            forest = self._forest(data[0], fitting=False)
+            found = targets(data[1], forest)
+            if found.shape[1:] != examples.targets.shape[1:]:
+                columns = " and ".join(str(each.shape[1]) for each in (examples.targets, found))
+                raise ShapeError(f"expected a y with as many columns as that of the training, got {columns}.")
+        except TreefoldError as problem:
+            problem.args = (f"validation_data: {problem}",)
+            raise
+        return Examples(forest, found, examples.task)
+
     def _train(
-        self, examples: Examples, outputs: int, class_names: tuple[str, ...], classes: Ints | None = None
+        self,
+        examples: Examples,
+        *,
+        classes: Array | None = None,
+        units: Units = _NO_UNITS,
+        validation: Examples | None = None,
+        epochs: int | None = None,
+        **fitted: Any,
     ) -> Self:
-        """Make a model, or take the last one for a warm start, and train it; validation is stratified by ``classes`` (n,)."""
+        """Make a model, or take the last one for a warm start, and train it.
+
+        A number of ``epochs`` is that of `partial_fit`, which trains on with all examples. The estimator has the attributes
+        ``fitted`` as soon as training starts; if it fails, the estimator is as before.
+        """
         if not 0 <= self.validation_fraction < 1:
             raise ConfigurationError(
                 f"{self._name} expects validation_fraction to be at least 0 and below 1, got {self.validation_fraction!r}."
             )
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        with self._seeded(seed):
-            saved = self._start(examples, outputs, class_names, seed)
-            weights = examples.weights
-            numbers = np.arange(len(examples)) if weights is None else np.flatnonzero(weights > 0)
-            train, held_out = hold_out(numbers, classes, self.validation_fraction, seed)
-            wide = saved.settings.model.wide
-            trainer = Trainer(saved.model, examples, train, held_out, saved.settings.training, wide=wide)
-            result = trainer.run(_Printer(self._name) if self.verbose else Silent())
-            trainer.flat.release()
-        self.saved_, self.history_, self.n_iter_ = saved, result.history, result.epochs
+        _require_callbacks(self.callbacks, self._name)
+        seed, before = int(check_random_state(self.random_state).randint(2**31 - 1)), dict(self.__dict__)
+        done = self.n_iter_ if epochs is not None and hasattr(self, "saved_") else 0
+        try:
+            with self._seeded(seed + done):
+                saved = self._start(examples, classes, units, seed, epochs)
+                self.__dict__.update(fitted, saved_=saved)
+                numbers = np.arange(len(examples))
+                train = numbers if examples.weights is None else numbers[examples.weights > 0]
+                if validation is not None:
+                    self._model_for(validation.forest)
+                    held_out = len(examples) + np.arange(len(validation))
+                    examples = _joined(examples, validation)
+                else:
+                    strata = None if classes is None or examples.task.per_node else examples.targets.astype(np.int64)
+                    train, held_out = hold_out(train, strata, self.validation_fraction if epochs is None else 0, seed)
+                linear, training = saved.model.wide, saved.settings.training
+                wide = saved.settings.model.wide and epochs is None
+                trainer = Trainer(saved.model, examples, train, held_out, training, wide=wide)
+                if done:
+                    trainer.state = State(epoch=done, best_epoch=done, history=list(self.history_))
+                    load_optimiser_tensors(trainer.optimiser, getattr(self, "_moments", {}).get(training.optimiser, {}))
+                result = trainer.run(_Printer(self._name) if self.verbose else Silent(), self._after)
+                self._moments = {}
+                if epochs is not None:
+                    saved.model.wide = linear
+                    self._moments = {training.optimiser: optimiser_tensors(trainer.optimiser)}
+                trainer.flat.release()
+        except BaseException:
+            self.__dict__ = before
+            raise
+        self.history_, self.n_iter_ = result.history, result.epochs
         return self
 
-    def _start(self, examples: Examples, outputs: int, class_names: tuple[str, ...], seed: int) -> SavedModel:
-        """Return the model to train, a fresh one or that of the last fit, with its settings."""
-        task = examples.task
-        settings = RunSettings(task=task.name, model=self._model_settings(), training=self._training_settings(seed))
-        self.unknown_labels_ = Counter()
-        if self.warm_start and hasattr(self, "saved_"):
-            self._check_warm_start(examples, outputs, class_names)
-            training = choose(settings, facts_of(examples.forest), len(examples)).settings.training
-            known = self.saved_.settings.model_copy(update={"training": training})
-            return dataclasses.replace(self.saved_, settings=known, classes=class_names)
-        recipe = choose(settings, facts_of(examples.forest), len(examples))
-        model = build_model(recipe.settings.model, recipe.labels, task, outputs)
-        return SavedModel(model, recipe.settings, recipe.labels, class_names, outputs, reasons=recipe.reasons)
+    def _after(self, trainer: Trainer) -> None:
+        """Call the callbacks if an epoch is done, and stop if one of them asks for it."""
+        if trainer.state.batch:
+            return
+        self.history_, self.n_iter_ = list(trainer.state.history), trainer.state.epoch
+        answers = [callback(self, dict(self.history_[-1])) for callback in self.callbacks or ()]
+        trainer.stopped = any(_plain(answer) is True for answer in answers)
 
-    def _check_warm_start(self, examples: Examples, outputs: int, class_names: tuple[str, ...]) -> None:
-        saved = self.saved_
-        remedy = "set warm_start=False to start again"
+    def _start(
+        self, examples: Examples, classes: Array | None, units: Units, seed: int, epochs: int | None = None
+    ) -> SavedModel:
+        """Return the model to train, a fresh one or that of the last fit, with its settings; ``epochs`` as in `_train`."""
+        task, forest = examples.task, examples.forest
+        names = () if classes is None else tuple(map(str, classes.tolist()))
+        outputs = examples.targets.shape[1] if examples.targets.ndim > 1 else max(len(names), 1)
+        given = RunSettings(task=task.name, model=self._model_settings(), training=self._training_settings(seed))
+        self.unknown_labels_ = Counter()
+        if hasattr(self, "saved_") and (self.warm_start or epochs is not None):
+            self._check_warm_start(examples, outputs, names, "warm_start=True" if epochs is None else "partial_fit")
+            saved, done = self.saved_, self.n_iter_
+            training = choose(given, facts_of(forest), len(examples)).settings.training if epochs is None else None
+        else:
+            recipe = _without_rank(choose(given, facts_of(forest), len(examples)))
+            model = build_model(recipe.settings.model, recipe.labels, task, outputs)
+            reasons = recipe.reasons
+            if epochs is not None and recipe.settings.model.wide:
+                reasons += ("partial_fit trains the network alone: fit adds the linear part",)
+            saved = SavedModel(model, recipe.settings, recipe.labels, names, outputs, units, reasons)
+            training, done = saved.settings.training, 0
+        if epochs is not None:  # the end is not known, so the rate cannot fall towards it
+            further = {"epochs": done + epochs, "schedule": "constant", "warmup": 0.0}
+            changes = given.training.model_dump(exclude_unset=True) | further
+            training = saved.settings.training.model_copy(update=changes)
+        return dataclasses.replace(saved, settings=saved.settings.model_copy(update={"training": training}))
+
+    def _check_warm_start(self, examples: Examples, outputs: int, class_names: tuple[str, ...], how: str) -> None:
+        saved, known = self.saved_, self.saved_.settings.model
+        owner = f"{self._name} with {how}"
+        remedy = "call fit to start again" if how == "partial_fit" else "set warm_start=False to start again"
         if (examples.task.name, outputs, class_names) != (saved.settings.task, saved.outputs, saved.classes):
             raise TrainingError(
-                f"{self._name} with warm_start=True expects a y with the classes or columns of the last fit, got different "
-                f"ones; {remedy}."
+                f"{owner} expects a y with the classes or columns of the last fit, got different ones; {remedy}."
             )
         others = saved.model.encoder.unknown_labels(examples.forest)
         if others and UNKNOWN not in saved.labels.names:
             raise TrainingError(
-                f"{self._name} with warm_start=True expects labels that the model knows, got {min(others)!r}; {remedy}."
+                f"{owner} expects labels that the model knows, got {min(others)!r}; {remedy}, with "
+                f"label_dropout=0.05 if the model is to have a vector for unknown labels."
             )
         given = self._model_settings()
-        for name in given.model_fields_set:
+        for name in given.model_fields_set - (set() if _has_rank(known) else {"rank"}):
             value = getattr(given, name)
-            if value != getattr(saved.settings.model, name):
+            if value != getattr(known, name):
                 raise ConfigurationError(
-                    f"{self._name} with warm_start=True expects the model of the last fit, "
-                    f"{name}={getattr(saved.settings.model, name)!r}, got {value!r}; {remedy}."
+                    f"{owner} expects the model of the last fit, {name}={getattr(known, name)!r}, got {value!r}; {remedy}."
                 )
 
     def _outputs(self, X: Any) -> tuple[Forest, Floats]:
@@ -336,6 +462,38 @@ class _Printer:
         names = ("loss", "accuracy", "validation_loss", "validation_score")
         parts = [f"{name.replace('_', ' ')} {metrics[name]:.4f}" for name in names if name in metrics]
         sys.stderr.write(f"{self.name}: epoch {metrics['epoch']}  {'  '.join(parts)}\n")
+
+
+def _joined(examples: Examples, validation: Examples) -> Examples:
+    """Put examples of validation behind those of training."""
+    weights = None
+    if examples.weights is not None:
+        weights = np.concatenate([examples.weights, np.ones(len(validation))])
+    forest = Forest.concatenate([examples.forest, validation.forest])
+    targets = np.concatenate([examples.targets, validation.targets])
+    return Examples(forest, targets, examples.task, weights, examples.class_weights)
+
+
+def _has_rank(settings: ModelSettings) -> bool:
+    return bool(registered("aggregator", str(settings.aggregator)).has_rank)
+
+
+def _without_rank(recipe: Recipe) -> Recipe:
+    """Leave out a rank that the form does not have, so that grids can combine ranks with all forms."""
+    model = recipe.settings.model
+    if model.rank is None or _has_rank(model):
+        return recipe
+    settings = recipe.settings.model_copy(update={"model": model.model_copy(update={"rank": None})})
+    reason = f"the form {model.aggregator!r} has no rank: rank={model.rank} is not used"
+    return recipe._replace(settings=settings, reasons=(*recipe.reasons, reason))
+
+
+def _require_callbacks(callbacks: Any, owner: str) -> None:
+    if callbacks is not None and not (isinstance(callbacks, (list, tuple)) and all(map(callable, callbacks))):
+        raise ConfigurationError(
+            f"{owner} expects callbacks to be a list of functions of the estimator and the metrics of an epoch, got "
+            f"{callbacks!r}; write [{'function' if callable(callbacks) else 'lambda model, metrics: …'}]."
+        )
 
 
 def _plain(value: Any) -> Any:

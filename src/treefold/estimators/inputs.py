@@ -97,7 +97,8 @@ def unknown_label(forest: Forest, label: str, known: Vocabulary, owner: str, *, 
     row = int((forest.labels == forest.vocabulary.code(label)).argmax())
     tree = int(np.searchsorted(forest.offsets, row, side="right")) - 1
     place = f"pair {tree // 2}" if pairs else f"tree {tree}"
+    count = len(known) - (UNKNOWN in known)
     return VocabularyError(
-        f"{place}: expected one of the {len(known)} labels of the training trees, got {label!r}{nearest(label, known)}; "
+        f"{place}: expected one of the {count} labels of the training trees, got {label!r}{nearest(label, known)}; "
         f"correct it, train with trees that have it, or let it count as {UNKNOWN} with {owner}(unknown='unk')."
     )

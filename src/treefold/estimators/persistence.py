@@ -102,12 +102,13 @@ def _of_run(saved: SavedModel) -> dict[str, Any]:
 
 
 def write_estimator(folder: str | os.PathLike[str], estimator: Any) -> None:
-    """Write the file of an estimator. A RandomState is written as None, because it cannot be continued elsewhere."""
+    """Write the file of an estimator. A RandomState and callbacks are written as None: they cannot go on elsewhere."""
+    arguments = {**estimator.get_params(deep=False), "callbacks": None}
     facts: dict[str, Any] = {
         "format": "treefold estimator",
         "version": VERSION,
         "class": type(estimator).__name__,
-        "parameters": {name: _packed(value) for name, value in estimator.get_params(deep=False).items()},
+        "parameters": {name: _packed(value) for name, value in arguments.items()},
         "history": estimator.history_,
     }
     if hasattr(estimator, "classes_"):

@@ -1,6 +1,5 @@
 """The estimators: of classes, numbers and states."""
 
-from dataclasses import replace
 from typing import Any, ClassVar, Self, final
 
 import numpy as np
@@ -16,7 +15,7 @@ from sklearn.utils.multiclass import type_of_target  # type: ignore[import-untyp
 from sklearn.utils.validation import check_is_fitted  # type: ignore[import-untyped]
 from torch import Tensor
 
-from treefold.errors import ConfigurationError, ShapeError
+from treefold.errors import ConfigurationError, ShapeError, TrainingError, require_positive
 from treefold.estimators.base import TreeEstimator
 from treefold.estimators.inputs import forest_of_pairs
 from treefold.estimators.targets import (
@@ -25,12 +24,14 @@ from treefold.estimators.targets import (
     as_node_classes,
     as_numbers,
     as_weights,
+    class_values,
+    codes_of,
     node_labels,
 )
 from treefold.nn.heads import Head
 from treefold.nn.model import TreeModel
 from treefold.training.examples import Examples
-from treefold.training.task import Array, Floats, task_of
+from treefold.training.task import Array, Floats, Units, task_of
 from treefold.trees.batch import Ints
 from treefold.trees.forest import Forest
 
@@ -51,17 +52,36 @@ class TreeClassifier(ClassifierMixin, TreeEstimator):  # type: ignore[misc]
 
     classes_: Array
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Learn from trees and their classes; ``sample_weight`` (n,) scales the loss of each tree."""
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, validation_data: Any = None) -> Self:
+        """Learn from trees and their classes; ``sample_weight`` (n,) scales the loss of each tree.
+
+        ``validation_data`` is a tuple (X, y) of other trees and their classes, by which the best epoch is chosen. Without it, a
+        ``validation_fraction`` of the trees is held out.
+        """
         forest, task = self._forest(X, fitting=True), task_of(self.task)
-        count = len(forest) // task.trees
-        classes, codes = earlier_classes(self, *as_classes(y, count, self._name, task.judged))
-        weights = as_weights(sample_weight, count, self._name)
-        class_weights = as_class_weights(self.class_weight, classes, codes, self._name)
-        examples = Examples(forest, codes, task, weights, class_weights)
-        self._train(examples, len(classes), tuple(map(str, classes.tolist())), codes)
-        self.classes_ = classes
-        return self
+        classes, codes = earlier_classes(self, *as_classes(y, len(forest) // task.trees, self._name, task.judged))
+        examples = _class_examples(self, forest, classes, codes, sample_weight)
+        validation = self._validation(validation_data, examples, lambda y, forest: _codes(self, y, forest, classes))
+        return self._train(examples, classes=classes, validation=validation, classes_=classes)
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None, *, epochs: int = 1) -> Self:
+        """Train on with further trees and their classes, from the weights as they are, at a constant rate.
+
+        The first call, unless ``fit`` came before it, needs all ``classes``, and chooses settings and labels by its trees. In
+        later ones, a new label counts as ``<unk>`` if the model has a vector for it, else it is an error. All trees are learnt
+        from, ``epochs`` times; ``n_iter_`` and ``history_`` go on. A linear part (``wide``) stays as ``fit`` made it.
+
+        >>> model, trees = TreeClassifier(state_size=8, random_state=0), ["(f a)", "(f b)"]
+        >>> for _ in range(30):
+        ...     model = model.partial_fit(trees, [1, 0], classes=[0, 1])
+        >>> model.predict(trees), model.n_iter_
+        (array([1, 0]), 30)
+        """
+        require_positive(self._name, epochs=epochs)
+        forest = self._forest(X, fitting=not hasattr(self, "saved_"))
+        known = _classes_for_partial_fit(self, classes)
+        examples = _class_examples(self, forest, known, _codes(self, y, forest, known), sample_weight)
+        return self._train(examples, classes=known, epochs=epochs, classes_=known)
 
     def predict(self, X: Any) -> Array:
         """Return the most probable class of each tree, (n,)."""
@@ -106,16 +126,20 @@ class NodeClassifier(TreeEstimator):
     task: ClassVar[str] = "node"
     classes_: Array
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Learn from trees and the labels of their nodes; ``sample_weight`` (n,) scales the loss of each tree."""
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, validation_data: Any = None) -> Self:
+        """Learn from trees and the labels of their nodes; ``sample_weight`` (n,) scales the loss of each tree.
+
+        ``validation_data`` is a tuple (X, y) of other trees and the labels of their nodes, as in `TreeClassifier.fit`.
+        """
         forest = self._forest(X, fitting=True)
         classes, codes = earlier_classes(self, *as_node_classes(y, forest.sizes, self._name))
-        weights = as_weights(sample_weight, len(forest), self._name)
-        class_weights = as_class_weights(self.class_weight, classes, codes, self._name)
-        examples = Examples(forest, codes, self.task, weights, class_weights)
-        self._train(examples, len(classes), tuple(map(str, classes.tolist())))
-        self.classes_ = classes
-        return self
+        examples = _class_examples(self, forest, classes, codes, sample_weight)
+        validation = self._validation(
+            validation_data,
+            examples,
+            lambda y, forest: codes_of(node_labels(y, forest.sizes, self._name), classes, self._name),
+        )
+        return self._train(examples, classes=classes, validation=validation, classes_=classes)
 
     def predict(self, X: Any) -> list[list[Any]]:
         """Return the most probable class of each node, a list in post-order for each tree."""
@@ -146,19 +170,33 @@ class NodeClassifier(TreeEstimator):
 class _Regressor(RegressorMixin, TreeEstimator):  # type: ignore[misc]
     """Learns numbers, which are standardised for training to the units of the model."""
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Learn from trees or pairs and their numbers; ``sample_weight`` (n,) scales the loss of each."""
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, validation_data: Any = None) -> Self:
+        """Learn from trees or pairs and their numbers; ``sample_weight`` (n,) scales the loss of each.
+
+        ``validation_data`` is a tuple (X, y) of other trees or pairs and their numbers, as in `TreeClassifier.fit`.
+        """
+        return self._learn(X, y, sample_weight, validation_data, None)
+
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None, *, epochs: int = 1) -> Self:
+        """Train on with further trees or pairs and their numbers, as `TreeClassifier.partial_fit` does.
+
+        The first call, unless ``fit`` came before it, chooses the units of the numbers.
+        """
+        require_positive(self._name, epochs=epochs)
+        return self._learn(X, y, sample_weight, None, epochs)
+
+    def _learn(self, X: Any, y: Any, sample_weight: Any, validation_data: Any, epochs: int | None) -> Self:
         if self.class_weight is not None:
             raise ConfigurationError(f"{self._name} expects class_weight=None, because numbers have no classes.")
-        forest, task = self._forest(X, fitting=True), task_of(self.task)
-        count = len(forest) // task.trees
-        numbers = self._numbers(y, count).reshape(count, -1)
-        is_warm = self.warm_start and hasattr(self, "saved_") and self.saved_.outputs == numbers.shape[1]
-        units = self.saved_.units if is_warm else task.units(numbers, self._model_settings())
-        weights = as_weights(sample_weight, count, self._name)
-        self._train(Examples(forest, units.standardise(numbers), task, weights), numbers.shape[1], ())
-        self.saved_ = replace(self.saved_, units=units)
-        return self
+        forest = self._forest(X, fitting=epochs is None or not hasattr(self, "saved_"))
+        goes_on = self.warm_start or epochs is not None
+        examples, units = _number_examples(
+            self, forest, self._rows(y, forest), self.task, sample_weight, goes_on=goes_on
+        )
+        validation = self._validation(
+            validation_data, examples, lambda y, forest: units.standardise(self._rows(y, forest))
+        )
+        return self._train(examples, units=units, validation=validation, epochs=epochs)
 
     def predict(self, X: Any) -> Floats:
         """Return the number of each tree or pair, (n,), or its numbers, (n, K), in the units of ``y``."""
@@ -166,8 +204,11 @@ class _Regressor(RegressorMixin, TreeEstimator):  # type: ignore[misc]
         numbers = self.saved_.units.restore(rows)
         return np.asarray(numbers if numbers.shape[1] > 1 else numbers[:, 0])
 
-    def _numbers(self, y: Any, count: int) -> Floats:
-        return as_numbers(y, count, self._name, task_of(self.task).judged)
+    def _rows(self, y: Any, forest: Forest) -> Floats:
+        """Return the numbers of a y as rows (n, K)."""
+        task = task_of(self.task)
+        count = len(forest) // task.trees
+        return as_numbers(y, count, self._name, task.judged).reshape(count, -1)
 
 
 class TreeRegressor(_Regressor):
@@ -226,11 +267,11 @@ class TreePairRegressor(_Regressor):
     def _forest(self, X: Any, *, fitting: bool) -> Forest:
         return forest_of_pairs(X, self._name)
 
-    def _numbers(self, y: Any, count: int) -> Floats:
-        numbers = super()._numbers(y, count)
-        if numbers.ndim > 1:
-            raise ShapeError(f"{self._name} expects y to have one number for each pair, got the shape {numbers.shape}.")
-        return numbers
+    def _rows(self, y: Any, forest: Forest) -> Floats:
+        rows = super()._rows(y, forest)
+        if rows.shape[1] > 1:
+            raise ShapeError(f"{self._name} expects y to have one number for each pair, got the shape {rows.shape}.")
+        return rows
 
 
 @final
@@ -258,23 +299,33 @@ class TreeEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TreeEstima
     ((1, 5), ['treeembedder0', 'treeembedder1'])
     """
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Learn states that predict the classes or numbers ``y``, or draw random weights without it."""
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, validation_data: Any = None) -> Self:
+        """Learn states that predict the classes or numbers ``y``, or draw random weights without it.
+
+        ``validation_data`` is a tuple (X, y) of other trees and their classes or numbers, as in `TreeClassifier.fit`.
+        """
         forest = self._forest(X, fitting=True)
-        weights = as_weights(sample_weight, len(forest), self._name)
         if y is None:
+            as_weights(sample_weight, len(forest), self._name)
+            if validation_data is not None:
+                raise TrainingError(f"{self._name} expects validation_data together with y, got y=None; leave it out.")
             return self._draw(forest)
         if str(type_of_target(y)).startswith("continuous"):
-            numbers = as_numbers(y, len(forest), self._name).reshape(len(forest), -1)
-            task = task_of(TreeRegressor.task)
-            units = task.units(numbers, self._model_settings())
-            self._train(Examples(forest, units.standardise(numbers), task, weights), numbers.shape[1], ())
-            self.saved_ = replace(self.saved_, units=units)
-            return self
+
+            def rows(y: Any, forest: Forest) -> Floats:
+                return as_numbers(y, len(forest), self._name).reshape(len(forest), -1)
+
+            examples, units = _number_examples(
+                self, forest, rows(y, forest), TreeRegressor.task, sample_weight, goes_on=self.warm_start
+            )
+            validation = self._validation(
+                validation_data, examples, lambda y, forest: units.standardise(rows(y, forest))
+            )
+            return self._train(examples, units=units, validation=validation)
         classes, codes = as_classes(y, len(forest), self._name)
-        class_weights = as_class_weights(self.class_weight, classes, codes, self._name)
-        examples = Examples(forest, codes, self.task, weights, class_weights)
-        return self._train(examples, len(classes), tuple(map(str, classes.tolist())), codes)
+        examples = _class_examples(self, forest, classes, codes, sample_weight)
+        validation = self._validation(validation_data, examples, lambda y, forest: _codes(self, y, forest, classes))
+        return self._train(examples, classes=classes, validation=validation)
 
     def transform(self, X: Any) -> Floats:
         """Return the states of the roots, one row for each tree."""
@@ -284,7 +335,7 @@ class TreeEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TreeEstima
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         examples = Examples(forest, np.zeros(len(forest), np.int64), self.task)
         with self._seeded(seed):
-            saved = self._start(examples, 1, (), seed)
+            saved = self._start(examples, None, Units(), seed)
         saved.model.eval()
         self.saved_, self.history_, self.n_iter_ = saved, [], 0
         return self
@@ -307,6 +358,53 @@ def softmax(scores: Floats) -> Floats:
     """
     powers = np.exp(scores - scores.max(1, keepdims=True))
     return np.asarray(powers / powers.sum(1, keepdims=True))
+
+
+def _class_examples(
+    estimator: TreeEstimator, forest: Forest, classes: Array, codes: Ints, sample_weight: Any
+) -> Examples:
+    """Return the examples of a classifier, weighted."""
+    name, task = estimator._name, task_of(estimator.task)
+    weights = as_weights(sample_weight, len(forest) // task.trees, name)
+    return Examples(forest, codes, task, weights, as_class_weights(estimator.class_weight, classes, codes, name))
+
+
+def _number_examples(
+    estimator: TreeEstimator, forest: Forest, numbers: Floats, task: str, sample_weight: Any, *, goes_on: bool
+) -> tuple[Examples, Units]:
+    """Return the examples of a regressor in the units of its model, and these: those of the last fit if it goes on."""
+    goes_on = goes_on and hasattr(estimator, "saved_") and estimator.saved_.outputs == numbers.shape[1]
+    units = estimator.saved_.units if goes_on else task_of(task).units(numbers, estimator._model_settings())
+    weights = as_weights(sample_weight, len(numbers), estimator._name)
+    return Examples(forest, units.standardise(numbers), task, weights), units
+
+
+def _codes(estimator: TreeEstimator, y: Any, forest: Forest, classes: Array) -> Ints:
+    """Return the index of the class of each tree or pair, (n,); all classes are known."""
+    name, task = estimator._name, task_of(estimator.task)
+    return codes_of(class_values(y, len(forest) // task.trees, name, task.judged).tolist(), classes, name)
+
+
+def _classes_for_partial_fit(estimator: TreeClassifier, classes: Any) -> Array:
+    """Return the classes of the earlier calls, or the given ones in the first call."""
+    name, earlier = estimator._name, getattr(estimator, "classes_", None)
+    if estimator.class_weight == "balanced":
+        raise ConfigurationError(
+            f"{name}.partial_fit expects class_weight to be None or a dict, got 'balanced', for which it would have to know all "
+            f"of y; give the weights."
+        )
+    if classes is None:
+        if earlier is None:
+            raise TrainingError(
+                f"{name}.partial_fit expects classes in its first call, got None; give all that y can have."
+            )
+        return np.asarray(earlier)
+    given = as_classes(classes, len(classes), name, "class")[0]
+    if earlier is not None and given.tolist() != earlier.tolist():
+        raise TrainingError(
+            f"{name}.partial_fit expects the classes of its first call, {earlier.tolist()}, got {given.tolist()}; leave them out."
+        )
+    return given if earlier is None else np.asarray(earlier)
 
 
 def earlier_classes(estimator: Any, classes: Array, codes: Ints) -> tuple[Array, Ints]:

@@ -15,11 +15,11 @@ _FEWEST_HELD_OUT: Final = 10  # with fewer, the best epoch is a matter of chance
 _KINDS: Final = (str, bool, int, float)
 
 
-def as_classes(y: Any, count: int, owner: str, per: str = "tree") -> tuple[Array, Ints]:
-    """Return the sorted classes (K,) and the index of each example's class (n,).
+def class_values(y: Any, count: int, owner: str, per: str = "tree") -> Array:
+    """Return the class of each example (n,); raise unless all are text or whole numbers.
 
-    >>> as_classes(["b", "a", "b"], 3, "TreeClassifier")[1].tolist()
-    [1, 0, 1]
+    >>> class_values(["b", "a", "b"], 3, "TreeClassifier").tolist()
+    ['b', 'a', 'b']
     """
     values = _flat(y, count, owner, per)
     if not count:
@@ -32,13 +32,41 @@ def as_classes(y: Any, count: int, owner: str, per: str = "tree") -> tuple[Array
                 f"{owner} expects classes. Unknown label type: got the number {odd[0]} (input contains NaN, infinity or "
                 f"fractions); use TreeRegressor for numbers, or remove the example."
             )
-    classes, codes = np.unique(values, return_inverse=True)
+    return values
+
+
+def as_classes(y: Any, count: int, owner: str, per: str = "tree") -> tuple[Array, Ints]:
+    """Return the sorted classes (K,) and the index of each example's class (n,).
+
+    >>> as_classes(["b", "a", "b"], 3, "TreeClassifier")[1].tolist()
+    [1, 0, 1]
+    """
+    classes, codes = np.unique(class_values(y, count, owner, per), return_inverse=True)
     if len(classes) < 2:
         raise TrainingError(
             f"{owner} expects at least two classes in y, got one class, {classes.tolist()[0]!r}; "
             f"there is nothing to learn; check how y was made or split."
         )
     return classes, codes.astype(np.int64)
+
+
+def codes_of(values: Iterable[Any], classes: Array, owner: str) -> Ints:
+    """Return the index of each value among known classes (n,), -1 for None.
+
+    >>> codes_of(["b", None, "a"], np.array(["a", "b"]), "NodeClassifier").tolist()
+    [1, -1, 0]
+    """
+    known = classes.tolist()
+    places = {**{value: code for code, value in enumerate(known)}, None: -1}
+    codes = []
+    for value in values:
+        if value not in places:
+            raise TrainingError(
+                f"{owner} expects one of the {len(known)} classes that it learns, got {value!r}"
+                f"{nearest(str(value), map(str, known))}; correct it, or remove the example."
+            )
+        codes.append(places[value])
+    return np.array(codes, np.int64)
 
 
 def as_node_classes(y: Any, sizes: Ints, owner: str) -> tuple[Array, Ints]:

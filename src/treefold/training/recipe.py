@@ -62,7 +62,7 @@ def _model(given: ModelSettings, facts: Facts, *, formula: bool, task: str) -> t
         ]
     reasons: list[str] = []
     chosen: dict[str, Any] = {"state_size": 64, "hidden": (64,), "dropout": 0.3}
-    plain = {"aggregator", "shared", "arity", "per_label", "direction"} & given.model_fields_set
+    plain = {"aggregator", "rank", "shared", "arity", "per_label", "direction"} & given.model_fields_set
     if not plain:
         chosen |= {"siblings": True, "aggregator": "sum"}
         reasons.append(

@@ -138,14 +138,16 @@ class Trainer:
         self.optimiser = _optimiser(self.flat.values, settings)
         self.best = self.flat.values.detach().clone()
         self.state = State()
+        self.stopped = False  # set it to end the training after the current epoch
         self._engine: TorchEngine = model.engine()
 
     @property
     def finished(self) -> bool:
-        """Whether all epochs are done, or validation has not improved for `patience` epochs."""
+        """Whether training was stopped, all epochs are done, or validation has not improved for `patience` epochs."""
         waited = self.state.epoch - self.state.best_epoch
         patience = self.settings.patience if len(self.validation_numbers) else None
-        return self.state.epoch >= self.settings.epochs or (patience is not None and waited >= patience)
+        is_last = self.stopped or self.state.epoch >= self.settings.epochs
+        return is_last or (patience is not None and waited >= patience)
 
     def run(self, reporter: Reporter, after: Callable[["Trainer"], None] = lambda trainer: None) -> Result:
         """Train until finished; ``after`` is called after each batch and each epoch.
