@@ -96,11 +96,12 @@ def test_a_results_file_has_its_results_under_the_keys_of_today() -> None:
 
 
 def test_a_sweep_takes_old_results_as_done(tmp_path: Path) -> None:
-    grid = read_grid(OLD / "grid.toml")
-    runs = plan(grid, Dataset.open(OLD / "trees"), "old")
+    paper = tmp_path / "grid.toml"  # settings that the grid does not have were the paper's
+    paper.write_text('recipe = "paper"\n' + (OLD / "grid.toml").read_text())
+    runs = plan(read_grid(paper), Dataset.open(OLD / "trees"), "old")
     assert {run.key for run in runs} == {each.key for each in read_results(OLD / "results.jsonl")}
     shutil.copy(OLD / "results.jsonl", tmp_path / "results.jsonl")
-    done = CliRunner().invoke(app, ["sweep", str(OLD / "grid.toml"), "--out", str(tmp_path)])
+    done = CliRunner().invoke(app, ["sweep", str(paper), "--data", str(OLD / "trees"), "--out", str(tmp_path)])
     assert done.exit_code == 0 and "2 finished before, 0 to do" in done.output
 
 

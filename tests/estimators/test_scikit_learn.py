@@ -159,9 +159,14 @@ def test_a_grid_combines_ranks_with_forms_that_have_none() -> None:
     assert len(scores) == 6 and all(scores[form, None] == scores[form, 2] for form in ("sum", "mean"))
 
 
-@pytest.mark.parametrize("form", [None, "sum"])
-def test_a_rank_that_the_form_does_not_have_is_not_used_and_the_reasons_say_so(form: str | None) -> None:
-    wide = [Tree("f", [Tree(label)] * 9) for label in "ab"] + ["f"]  # not like formulas: the recipe takes a sum
+def test_a_rank_alone_chooses_a_form_that_has_one() -> None:
+    wide = [Tree("f", [Tree(label)] * 9) for label in "ab"] + ["f"]
+    model = TreeClassifier(**FAST, rank=3).fit(wide, [0, 1, 0]).saved_.settings.model
+    assert (model.aggregator, model.rank, model.siblings) == ("tucker", 3, True)
+
+
+def test_a_rank_that_the_form_does_not_have_is_not_used_and_the_reasons_say_so() -> None:
+    form, wide = "sum", [Tree("f", [Tree(label)] * 9) for label in "ab"] + ["f"]
     model = TreeClassifier(**FAST, aggregator=form, rank=3, warm_start=True).fit(wide, [0, 1, 0])
     assert model.saved_.settings.model.rank is None and model.get_params()["rank"] == 3
     assert model.reasons_[-1] == "the form 'sum' has no rank: rank=3 is not used"

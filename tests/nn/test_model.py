@@ -188,8 +188,3 @@ def test_layouts_are_those_of_the_cell_and_of_the_head_if_kernels_compute_them()
     assert len(listops_model(dropout=0.5).layouts()) == 1
     model.encoder.backend = "torch"
     assert model.layouts() == []
-
-
-def test_a_readout_that_is_not_known_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="expects readout to be one of 'root', got 'mean'"):
-        TreeModel(encoder(), Classifier(in_size=4, classes=3), readout="mean")

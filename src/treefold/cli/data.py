@@ -208,7 +208,7 @@ def convert_command(
     Parquet with the columns `tree` (or `left` and `right`) and `label`; XML and HTML; Python and other source code; CoNLL-U.
     Equal trees go to the same split.
 
-    Examples: `treefold data convert reviews/ --format html --labels folder --max-arity 8 --wide group --out data/reviews`,
+    Example: `treefold data convert reviews/ --format html --labels folder --max-arity 8 --wide group --out data/reviews`,
     `treefold data convert --train train.txt --validation dev.txt --test test.txt --format sst --out data/sst`
     """
     from treefold.data.convert import Conversion, convert

@@ -62,9 +62,9 @@ def _model(given: ModelSettings, facts: Facts, *, formula: bool, task: str) -> t
         ]
     reasons: list[str] = []
     chosen: dict[str, Any] = {"state_size": 64, "hidden": (64,), "dropout": 0.3}
-    plain = {"aggregator", "rank", "shared", "arity", "per_label", "direction"} & given.model_fields_set
+    plain = {"aggregator", "shared", "arity", "per_label", "direction"} & given.model_fields_set
     if not plain:
-        chosen |= {"siblings": True, "aggregator": "sum"}
+        chosen |= {"siblings": True, "aggregator": "sum" if given.rank is None else "tucker"}
         reasons.append(
             f"the widest node has {facts.arity} children: states follow the order of siblings, for any number of them"
         )
