@@ -133,7 +133,7 @@ def test_bad_lines_are_reported_with_their_place_or_left_out_and_listed(tmp_path
         (["convert", "absent.csv", "--option", "text"], "--option expects key=value, got 'text'"),
         (
             ["convert", "absent.csv", "--max-arity", "2", "--wide", "fold"],
-            "absent.csv: expected a file that can be read",
+            "expects wide to be one of 'binarise', 'group', 'error', got 'fold'",
         ),
         (["convert"], "convert expects files, or files for --train, --validation and --test, got none"),
         (["convert", "absent.csv", "--task", "regresion"], "got 'regresion' (nearest known: 'regression')"),

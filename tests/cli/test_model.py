@@ -455,3 +455,92 @@ def test_classes_that_the_model_lacks_are_said_in_words(treefold: Treefold, tmp_
     run = runs.listops()
     done = treefold("evaluate", run.folder, run.data_folder, "--split", "tset")
     assert done.code == 2 and "got 'tset' (nearest known: 'test')" in done.said
+
+
+QUICK = ["--set", "state_size=3", "--set", "epochs=1", "--set", "threads=1"]
+
+
+def _programs(folder: Path) -> Path:
+    for number in range(12):
+        path = folder / ("odd" if number % 2 else "even") / f"{number:02}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"x = {number}\ny = f('{'odd one' if number % 2 else 'even one'}', x)\n")
+    return folder
+
+
+def test_programs_are_read_as_in_training(treefold: Treefold, tmp_path: Path) -> None:
+    code, data, run = _programs(tmp_path / "code"), tmp_path / "data", tmp_path / "run"
+    options = ["--labels", "folder", "--literals", "keep", "--max-arity", 2, "--wide", "group"]
+    assert treefold("data", "convert", code, "--format", "python", *options, "--out", data).code == 0
+    assert treefold("train", data, "--out", run, *QUICK).code == 0
+    forest = Dataset.open(data).forest
+    files = sorted(code.rglob("*.py"))
+    note = "reading as the training data: literals keep, max_arity 2, wide group"
+    for tree, file in zip(forest, files, strict=True):
+        done = treefold("predict", run, file)
+        assert [line["tree"] for line in done.lines] == [str(tree)] and note in done.said
+    assert "odd one" in str(forest[11]) and "(Constant 11)" in str(forest[11])  # not cut to their types
+    assert treefold("embed", run, files[3], "--out", tmp_path / "x.npy").code == 0
+    states = load_model(run).model.encoder(forest.batch(slice(3, 4))).roots.detach().numpy()
+    assert np.allclose(np.load(tmp_path / "x.npy"), states, atol=1e-6)
+    shutil.copy(files[3], tmp_path / "t.data")  # the name of the format leads to the same options
+    done = treefold("predict", run, tmp_path / "t.data", "--format", "python")
+    assert done.lines[0]["tree"] == str(forest[3]) and note in done.said
+    done = treefold("predict", run, stdin="(Module a b c)")  # another format
+    assert done.lines[0]["tree"] == "(Module a b c)" and "reading as" not in done.said
+    environment = run / "environment.json"
+    whole = environment.read_text()
+    environment.unlink()  # as if saved by an estimator
+    done = treefold("predict", run, files[3])
+    assert "(Constant int)" in done.lines[0]["tree"] and "reading as" not in done.said
+    changed = {**json.loads(whole), "made": {"task": "convert", "from": ["a.py"], "literals": "kep"}}
+    for text in (whole[:40], "[]", "{}", '{"data": {}, "made": []}', json.dumps(changed)):
+        environment.write_text(text)
+        for command in (["predict", run, files[3]], ["embed", run, files[3], "--out", tmp_path / "y.npy"]):
+            done = treefold(*command)
+            assert done.code == 2 and "environment.json: expected" in done.said and "restore a copy" in done.said
+
+
+def test_columns_and_formats_that_suffixes_do_not_tell_are_those_of_training(
+    treefold: Treefold, tmp_path: Path
+) -> None:
+    rows = [{"x": f"(f a{n} b c)", "y": "no" if n % 2 else "yes"} for n in range(12)]
+    table = tmp_path / "t.jsonl"
+    table.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    data, run = tmp_path / "data", tmp_path / "run"
+    options = ["--tree-column", "x", "--label-column", "y", "--max-arity", 2, "--wide", "binarise"]
+    assert treefold("data", "convert", table, *options, "--out", data).code == 0
+    assert treefold("train", data, "--out", run, *QUICK).code == 0
+    expected = [str(tree) for tree in Dataset.open(data).forest]
+    new = "".join(json.dumps({"x": row["x"]}) + "\n" for row in rows)  # without labels
+    (tmp_path / "new.jsonl").write_text(new)
+    for done in (treefold("predict", run, tmp_path / "new.jsonl"), treefold("predict", run, stdin=new)):
+        assert [line["tree"] for line in done.lines] == expected
+        assert done.said.count("reading as the training data: tree_key x, max_arity 2, wide binarise") == 1
+
+    sentences = tmp_path / "sst.txt"
+    sentences.write_text("".join(f"({n % 2} (2 It) ({n % 2} w{n}))\n" for n in range(12)))
+    data, run = tmp_path / "sst", tmp_path / "sst-run"
+    assert treefold("data", "convert", sentences, "--format", "sst", "--out", data).code == 0
+    assert treefold("train", data, "--out", run, *QUICK, "--set", "aggregator=full").code == 0
+    assert treefold("compress", run, "--rank", 2, "--out", tmp_path / "small").code == 0
+    for model in (run, tmp_path / "small"):
+        done = treefold("predict", model, sentences)
+        assert [line["tree"] for line in done.lines] == [str(tree) for tree in Dataset.open(data).forest]
+        assert "reading as the training data: format sst" in done.said
+    done = treefold("predict", run, sentences, "--format", "sexpr")
+    assert done.lines[0]["tree"] == "(0 (2 It) (0 w0))" and "reading as" not in done.said
+
+
+@pytest.mark.parametrize(
+    ("split", "suggestion"), [("0.6,0.2,0.2", ""), ("0.7,0.3,0", " --split validation"), ("1,0,0", None)]
+)
+def test_train_suggests_to_evaluate_a_split_that_was_not_trained_on(
+    treefold: Treefold, tmp_path: Path, split: str, suggestion: str | None
+) -> None:
+    data, run = tmp_path / "data", tmp_path / "run"
+    (tmp_path / "t.csv").write_text("tree,label\n" + "".join(f"(f a{n}),{'xy'[n % 2]}\n" for n in range(20)))
+    assert treefold("data", "convert", tmp_path / "t.csv", "--split", split, "--out", data).code == 0
+    last = treefold("train", data, "--out", run, *QUICK).stdout.splitlines()[-1]
+    expected = "" if suggestion is None else f"; treefold evaluate {run} {data}{suggestion}"
+    assert last == f"look at it: treefold describe {run}{expected}"

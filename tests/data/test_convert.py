@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 
 from treefold import Tree
-from treefold.data.convert import Conversion, convert, split_distinct
+from treefold.data.convert import Conversion, Reading, convert, formats_of, reading_of, split_distinct
 from treefold.data.dataset import Dataset
+from treefold.data.readers import Record
 from treefold.errors import ConfigurationError, ReadError
 
 
@@ -240,3 +241,80 @@ def test_a_hundred_thousand_different_numbers_are_read(tmp_path: Path) -> None:
     rows = "".join(f"a,{number / 8}\n" for number in range(100_000))
     data = convert([write(tmp_path / "t.csv", f"tree,label\n{rows}")])
     assert data.task == "regression" and np.array_equal(data.numbers(), np.arange(100_000) / 8)
+
+
+FILES = {
+    "python": ("t.py", "x = 1\ny = f('two words', 2)\n"),
+    "json": ("t.json", '{"a": [1, 2, "two words"]}'),
+    "csv": ("t.csv", "x,y\n(f a b c),1\n(f (g a) b c d),2\n"),
+    "jsonl": ("t.jsonl", '{"x": "(f a b c)", "y": 1}\n{"x": "(f (g a) b c d)", "y": 2}\n'),
+    "sst": ("t.txt", "(3 (2 It) (4 (4 works) (2 .)))\n(0 no)\n"),
+    "sexpr": ("t.sexpr", "(f a b c)\n(f (g a) b c d)\n"),
+    "conllu": ("t.conllu", "1\tShe\t_\tPRON\t_\t_\t2\tnsubj\t_\t_\n2\tsees\t_\tVERB\t_\t_\t0\troot\t_\t_\n\n"),
+}
+
+
+@pytest.mark.parametrize(
+    ("form", "conversion"),
+    [
+        ("python", Conversion(literals="keep")),
+        ("python", Conversion(format="python", options={"names": "false", "literals": "keep"})),
+        ("json", Conversion(literals="keep")),
+        ("csv", Conversion(columns={"tree": "x", "label": "y"}, max_arity=2, wide="group")),
+        ("jsonl", Conversion(options={"tree_key": "x", "label_key": "y"}, max_arity=2, wide="binarise")),
+        ("sst", Conversion(format="sst")),
+        ("sexpr", Conversion(max_arity=3, wide="group")),
+        ("conllu", Conversion(options={"head": "false", "label": "form"})),
+    ],
+)
+def test_what_a_saved_data_set_says_of_its_making_gives_the_same_trees_again(
+    form: str, conversion: Conversion, tmp_path: Path
+) -> None:
+    if form == "conllu":
+        pytest.importorskip("conllu", reason="NOT TESTED: format 'conllu' needs treefold[conllu]")
+    name, text = FILES[form]
+    path = write(tmp_path / name, text)
+    convert([path], conversion).save(tmp_path / "d")
+    data = Dataset.open(tmp_path / "d")
+    assert formats_of(data.made) == {path.suffix: form}
+    reading = reading_of(data.made, form)
+    assert bool(reading.changes()) == (form != "sst")
+    assert [tree for record in reading.records(path) for tree in record.trees] == list(data.forest)
+    if conversion.columns or form == "jsonl":
+        path = write(tmp_path / "new" / name, text.replace("y", "z"))  # the column of labels is missing
+    assert [tree for record in reading.for_prediction().records(path) for tree in record.trees] == list(data.forest)
+    assert reading_of(data.made, "xml") == Reading("xml") and reading_of({}, form) == Reading(form)
+
+
+def test_a_data_set_remembers_a_file_of_each_suffix(tmp_path: Path) -> None:
+    files = [write(tmp_path / f"{number:03}.sexpr", "a\n") for number in range(150)]
+    rare = write(tmp_path / "rare.py", "x = 1\n")
+    made = convert([*files, rare], Conversion(literals="keep")).made
+    assert made["from"] == [*(path.name for path in files[:100]), "rare.py"] and made["files"] == 151
+    assert reading_of(made, "python").changes() == ["literals keep"] and reading_of(made, "sexpr").changes() == []
+
+
+def test_wide_nodes_that_were_refused_in_training_are_left_to_the_model() -> None:
+    reading = reading_of({"task": "convert", "from": ["t.txt"], "max_arity": 2, "wide": "error"}, "sexpr")
+    wide = Record((Tree.parse("(f a b c)"),), None, "t.txt", 1)
+    with pytest.raises(ReadError, match=r"t.txt, line 1: node 'f' has 3 children, but max_arity=2"):
+        reading.shaped(wide)
+    assert reading.for_prediction().shaped(wide) == wide
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        ({"from": "t.py"}, "convert expects 'from' to be a list of file names, got 't.py'"),
+        ({"format": ["python"]}, r"convert expects 'format' to be a text, got \['python'\]"),
+        ({"options": []}, r"convert expects options to be a mapping of texts, got \[\]"),
+        ({"options": {"names": None}}, "convert expects options to be a mapping of texts, got {'names': None}"),
+        ({"options": {"nams": "true"}}, r"got 'nams' \(nearest known: 'names'\)"),
+        ({"literals": ["keep"]}, r"convert expects literals to be one of 'type', 'keep', got \['keep'\]"),
+        ({"max_arity": "3"}, "convert expects max_arity to be an integer >= 1, got '3'"),
+        ({"wide": "grop"}, r"convert expects wide to be one of .* got 'grop' \(nearest known: 'group'\)"),
+    ],
+)
+def test_facts_that_convert_never_wrote_are_refused(made: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        reading_of({"task": "convert", "from": ["t.py"], **made}, "python")

@@ -3,9 +3,10 @@
 import io
 import json
 import os
+import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from treefold.cli.console import WIDTH, Plugins, err, fitted, progress, say
-from treefold.data.readers import READERS, format_of
+from treefold.data.readers import READERS, SUFFIXES, format_of
 from treefold.data.readers.stream import OnBad, Record, placed
 from treefold.data.readers.tabular import Columns
 from treefold.errors import ConfigurationError, FileError, ParseError, ReadError, TreefoldError, require_choice
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from treefold.analysis.evaluation import Evaluation
     from treefold.analysis.explaining import Belief, Occlusion
     from treefold.analysis.prediction import LabelCheck, Trees
+    from treefold.data.convert import Reading
     from treefold.training import Task
 
 Run = Annotated[Path, typer.Argument(help="The directory of a run or saved model.", show_default=False)]
@@ -134,7 +136,8 @@ def predict(
 
     Input: one s-expression a line, JSON lines with `tree` or with `left` and `right`, or another format. Output: one JSON
     object a line with `prediction` and `probabilities`; for models of nodes, lists in post-order. Answers appear as lines
-    arrive. The first bad line ends the command with its line number, unless `--skip-bad`.
+    arrive. The first bad line ends the command with its line number, unless `--skip-bad`. Files of the format of the training
+    data are read with the same options, and their wide nodes are rewritten in the same way.
 
     Example: `echo "(MAX 2 (MIN 3 4))" | treefold predict runs/hosvd --explain`
     """
@@ -155,7 +158,7 @@ def predict(
         ]
 
     count = 0
-    for window in _windows(file, form, on_bad):
+    for window in _windows(run, file, form, on_bad):
         if explain:
             for record in window:  # one at a time: explanations are slow, and each is shown when it is ready
                 for _, (trees, believed, occluded) in answered([record], explained, check, on_bad):
@@ -187,7 +190,7 @@ def embed(
 ) -> None:
     """Write the root states of trees to a .npy or .csv file.
 
-    One row for each tree; for pairs, the left tree and then the right tree.
+    One row for each tree; for pairs, the left tree and then the right tree. Files are read as `predict` reads them.
 
     Example: `treefold embed runs/hosvd formulas.txt --out states.npy`
     """
@@ -211,7 +214,7 @@ def embed(
         records = (Record((tree,), None, f"{file}, tree {n}", None) for n, tree in enumerate(Dataset.open(file).forest))
         windows = _gathered(records)
     else:
-        windows = _windows(file, form, on_bad)
+        windows = _windows(run, file, form, on_bad)
     states = [np.zeros((0, saved.model.encoder.out_size), np.float32)]
     with progress("trees") as report:
         for window in windows:
@@ -271,6 +274,7 @@ def compress(
     from treefold.files import atomic_folder, require_replaceable
     from treefold.nn.aggregators import AGGREGATORS
     from treefold.nn.model import compress as compress_model
+    from treefold.training.run import ENVIRONMENT
     from treefold.training.saving import CONFIG, load_model
 
     require_replaceable(out_folder, force=force, sign=CONFIG)
@@ -291,6 +295,8 @@ def compress(
     facts = {"from": run.name, "aggregator": aggregator, "rank": rank, "parameters": counts, "relative_errors": errors}
     with atomic_folder(out_folder, force=force, sign=CONFIG) as folder:
         small.save(folder)
+        if (run / ENVIRONMENT).is_file():  # how to read trees
+            shutil.copyfile(run / ENVIRONMENT, folder / ENVIRONMENT)
         (folder / "compression.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
         load_model(folder)  # keep only a model that can be loaded again
     say(f"{out_folder}: {counts[0]:,} parameters before, {counts[1]:,} after")
@@ -339,16 +345,32 @@ _STANDARD_INPUT: Final = "standard input"
 _WINDOW: Final = 256  # records
 _WINDOW_NODES: Final = 50_000
 _CHUNK: Final = 1 << 16
-_COLUMNS: Final = Columns("tree", "left", "right", "label")
 
 
-def _windows(source: Path | None, form: str | None, on_bad: OnBad | None) -> Iterator[list[Record]]:
+def _windows(run: Path, source: Path | None, form: str | None, on_bad: OnBad | None) -> Iterator[list[Record]]:
     """Read records: large windows from a file; from standard input or a pipe, the records that have arrived."""
+    from treefold.data.convert import formats_of
+    from treefold.training.run import made_of
+
+    made = made_of(run)
     if source is None or str(source) == "-":
-        return _gathered(_arriving(form, on_bad))
-    form = form or format_of(source)
+        return _gathered(_arriving(form, made, on_bad))
+    suffix = source.suffix.lower()
+    form = form or formats_of(made).get(suffix) or format_of(source)
     require_choice("--format", "the format", form, READERS)
-    return _gathered(_of_file(source, form, on_bad))
+    return _gathered(_of_file(source, _reading(made, form, suffix), on_bad))
+
+
+def _reading(made: Mapping[str, Any], form: str, suffix: str | None = None) -> "Reading":
+    """Return how the training data of this format was read; say what the user may not expect."""
+    from treefold.data.convert import formats_of, reading_of
+
+    reading = reading_of(made, form).for_prediction()
+    is_surprise = suffix is not None and form == formats_of(made).get(suffix) != SUFFIXES.get(suffix)
+    changes = [f"format {form}"] * is_surprise + reading.changes()
+    if changes:
+        say(f"reading as the training data: {', '.join(changes)}", to=err)
+    return reading
 
 
 def _gathered(items: Iterable[Record | None]) -> Iterator[list[Record]]:
@@ -371,31 +393,33 @@ def _gathered(items: Iterable[Record | None]) -> Iterator[list[Record]]:
         yield window
 
 
-def _of_file(source: Path, form: str, on_bad: OnBad | None) -> Iterator[Record | None]:
+def _of_file(source: Path, reading: "Reading", on_bad: OnBad | None) -> Iterator[Record | None]:
     is_pipe = source.exists() and not source.is_file()  # the next record may take long to arrive
-    for record in READERS[form](source, on_bad=on_bad):
+    for record in reading.records(source, on_bad):
         yield record
         if is_pipe:
             yield None
 
 
-def _arriving(form: str | None, on_bad: OnBad | None) -> Iterator[Record | None]:
+def _arriving(form: str | None, made: Mapping[str, Any], on_bad: OnBad | None) -> Iterator[Record | None]:
     """Read standard input, one record a line; yield None after the lines that have arrived."""
     if form is not None and form not in ("sexpr", "jsonl"):
         raise ConfigurationError(
             f"--format expects 'sexpr' or 'jsonl' for standard input, got {form!r}; give the name of a file."
         )
-    number = 0
+    number, reading = 0, None
     for lines in _arriving_lines():
         for data in lines:
             number += 1
             try:
                 text = _decoded(data, number).strip()
-                if text and form is None:
-                    form = "jsonl" if text.startswith("{") else "sexpr"
-                if not text or (form == "sexpr" and text.startswith(("#", ";"))):
+                if not text:
                     continue
-                record = _parsed(text, form or "sexpr", number)
+                if reading is None:
+                    reading = _reading(made, form or ("jsonl" if text.startswith("{") else "sexpr"))
+                if reading.format == "sexpr" and text.startswith(("#", ";")):
+                    continue
+                record = reading.shaped(_parsed(text, reading, number))
             except ReadError as error:
                 if on_bad is None:
                     raise
@@ -430,8 +454,8 @@ def _decoded(data: bytes, number: int) -> str:
         ) from None
 
 
-def _parsed(text: str, form: str, number: int) -> Record:
-    if form == "sexpr":
+def _parsed(text: str, reading: "Reading", number: int) -> Record:
+    if reading.format == "sexpr":
         try:
             return Record((Tree.parse(text),), None, _STANDARD_INPUT, number)
         except ParseError as problem:
@@ -447,7 +471,8 @@ def _parsed(text: str, form: str, number: int) -> Record:
         raise ReadError(
             f"expected a JSON object, got {got}; write one object a line", source=_STANDARD_INPUT, line=number
         )
-    return _COLUMNS.record(row, source=_STANDARD_INPUT, line=number)
+    columns = Columns(*(reading.options.get(f"{role}_key", role) for role in ("tree", "left", "right", "label")))
+    return columns.record(row, source=_STANDARD_INPUT, line=number)
 
 
 # Printing, in 80 columns.

@@ -96,7 +96,9 @@ def _train(
 
         for baseline, score in evaluate_baselines(dataset).items():
             say(f"  {baseline}: {score:.4f}")
-    say(f"look at it: treefold describe {out_folder}; treefold evaluate {out_folder} {data}")
+    has_validation = len(dataset.splits.get("validation", [])) > 0
+    measure = f"; treefold evaluate {out_folder} {data}" + ("" if has_test else " --split validation")
+    say(f"look at it: treefold describe {out_folder}" + (measure if has_test or has_validation else ""))
 
 
 def _settings(config: Path | None, changes: list[str], task: str | None, data: "Dataset") -> "RunSettings":

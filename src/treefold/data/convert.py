@@ -5,20 +5,21 @@ import os
 from array import array
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from reprlib import repr as shortened
 from typing import Any, Final, Literal, final
 
 import numpy as np
 
 from treefold.data.dataset import SPLITS, Dataset, number_of
 from treefold.data.generators.common import Progress, check_fractions, shuffled
-from treefold.data.readers import READERS, SUFFIXES, OnBad, Record, format_of
+from treefold.data.readers import READERS, SUFFIXES, OnBad, Record, Source, format_of
 from treefold.data.readers.stream import Literals, lines_of
-from treefold.errors import ConfigurationError, ReadError, TreeError, nearest, require_choice
+from treefold.errors import ConfigurationError, ReadError, TreeError, nearest, require_choice, require_positive
 from treefold.trees.batch import Ints
 from treefold.trees.forest import Forest
-from treefold.trees.shaping import limit_arity
+from treefold.trees.shaping import POLICIES, limit_arity
 from treefold.trees.tree import Tree
 
 LabelSource = Literal["record", "folder", "none"]
@@ -61,13 +62,120 @@ class Conversion:
     def __post_init__(self) -> None:
         require_choice("convert", "labels", self.labels, ["record", "folder", "none"])
         require_choice("convert", "literals", self.literals, ["type", "keep"])
+        require_choice("convert", "wide", self.wide, POLICIES)
+        for name, texts in {"options": self.options, "columns": self.columns}.items():
+            if texts is not None and not (
+                isinstance(texts, Mapping) and all(isinstance(text, str) for text in texts.values())
+            ):
+                raise ConfigurationError(f"convert expects {name} to be a mapping of texts, got {shortened(texts)}.")
         for column in self.columns or {}:
             require_choice("convert", "a column", column, COLUMNS)
+        if self.max_arity is not None:
+            require_positive("convert", max_arity=self.max_arity)
         if self.task is not None:
             require_choice("convert", "task", self.task, ["tree", "pair", "node", "regression"])
         if self.format is not None:
             require_choice("convert", "format", self.format, READERS)
         check_fractions("convert", self.fractions)
+
+
+@final
+@dataclass(frozen=True)
+class Reading:
+    """How files of a format become trees: the arguments of the reader, and the policy for wide nodes."""
+
+    format: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    max_arity: int | None = None
+    wide: Literal["error", "binarise", "group"] = "error"
+
+    def records(self, source: Source, on_bad: OnBad | None = None) -> Iterator[Record]:
+        """Yield the records of a file; those that are malformed or too wide raise, or are passed to ``on_bad``."""
+        for record in READERS[self.format](source, on_bad=on_bad, **self.options):
+            try:
+                shaped = self.shaped(record)
+            except ReadError as error:
+                if on_bad is None:
+                    raise
+                on_bad(error)
+            else:
+                yield shaped
+
+    def shaped(self, record: Record) -> Record:
+        """Rewrite the wide nodes of a record.
+
+        >>> print(Reading("sexpr", max_arity=2, wide="group").shaped(Record((Tree.parse("(a b c d)"),), None, "", 1)).trees[0])
+        (a (… b c) d)
+        """
+        if self.max_arity is None:
+            return record
+        try:
+            limited = tuple(limit_arity(tree, self.max_arity, self.wide) for tree in record.trees)
+            if record.node_labels and limited != record.trees:
+                raise TreeError(
+                    "expected nodes that stay as they are, since each has a label, got a tree to be rewritten; "
+                    "leave out `max_arity`"
+                )
+        except TreeError as problem:
+            raise ReadError(str(problem), source=record.source, line=record.line) from None
+        return replace(record, trees=limited)
+
+    def for_prediction(self) -> "Reading":
+        """Leave out what only training needs: the name of the column of labels, and the refusal of wide nodes.
+
+        >>> Reading("csv", {"tree_column": "x", "label_column": "y"}, max_arity=2).for_prediction()
+        Reading(format='csv', options={'tree_column': 'x'}, max_arity=None, wide='error')
+        """
+        options = {name: value for name, value in self.options.items() if name not in ("label_column", "label_key")}
+        return replace(self, options=options, max_arity=None if self.wide == "error" else self.max_arity)
+
+    def changes(self) -> list[str]:
+        """Return what differs from the defaults, in words.
+
+        >>> Reading("python", {"literals": "type", "names": False}, max_arity=8, wide="group").changes()
+        ['names false', 'max_arity 8', 'wide group']
+        """
+        defaults = _arguments_of(self.format)
+        changed = {name: value for name, value in self.options.items() if value != defaults[name]}
+        if self.max_arity is not None:
+            changed |= {"max_arity": self.max_arity, "wide": self.wide}
+        return [f"{name} {str(value).lower() if isinstance(value, bool) else value}" for name, value in changed.items()]
+
+
+def formats_of(made: Mapping[str, Any]) -> dict[str, str]:
+    """Return the formats in which `convert` read the files of a data set, by their suffixes; ``made`` is `Dataset.made`.
+
+    >>> formats_of({"task": "convert", "from": ["train.txt", "test.txt"], "format": "sst"})
+    {'.txt': 'sst'}
+    >>> formats_of({"task": "listops"})
+    {}
+    """
+    if made.get("task") != "convert":
+        return {}
+    names, form = made.get("from"), made.get("format")
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ConfigurationError(f"convert expects 'from' to be a list of file names, got {shortened(names)}.")
+    if not isinstance(form, str | None):
+        raise ConfigurationError(f"convert expects 'format' to be a text, got {shortened(form)}.")
+    suffixes = dict.fromkeys(Path(name).suffix.lower() for name in names)
+    found = {suffix: form or SUFFIXES.get(suffix) for suffix in suffixes}
+    return {suffix: name for suffix, name in found.items() if name is not None}
+
+
+def reading_of(made: Mapping[str, Any], form: str) -> Reading:
+    """Return how `convert` read the files of this format, for a data set with this `Dataset.made`.
+
+    If the data set has no files of this format, the defaults are returned.
+
+    >>> made = {"task": "convert", "from": ["a.py"], "literals": "keep", "options": {"names": "false"}}
+    >>> reading_of(made, "python").options, reading_of(made, "json").options
+    ({'literals': 'keep', 'names': False}, {})
+    """
+    if form not in formats_of(made).values():
+        return Reading(form)
+    settings = ("format", "options", "literals", "columns", "max_arity", "wide")
+    conversion = Conversion(**{name: made[name] for name in settings if name in made})
+    return Reading(form, _options(form, conversion), conversion.max_arity, conversion.wide)
 
 
 def convert(
@@ -96,6 +204,7 @@ def convert(
     if conversion.label_file is not None:
         on_bad = None  # if records were skipped, the lines of the label file would no longer match
     groups = _groups(inputs, conversion.format)
+    made = _made(groups, conversion)
     names = _Names(numbers_only=conversion.task == "regression")
     targets, node_targets = array("i"), array("i")
     has_node_labels = conversion.labels == "record" and conversion.label_file is None
@@ -104,7 +213,7 @@ def convert(
 
     def trees() -> Iterator[Tree]:
         for split, files in groups.items():
-            for record in _records(files, conversion, on_bad):
+            for record in _records(files, made, on_bad):
                 kinds.add((len(record.trees), has_node_labels and bool(record.node_labels)))
                 try:
                     if len(kinds) > 1:
@@ -140,7 +249,7 @@ def convert(
         splits={},
         pairs=pairs,
         node_targets=codes[np.array(node_targets, dtype=np.int64)] if node_targets else None,
-        made=_made(groups, conversion),
+        made=made,
         task=conversion.task or _assumed_task(classes, pairs),
     )
     _check_task(data)
@@ -281,28 +390,11 @@ def _files(inputs: Paths, form: str | None) -> Iterator[Path]:
         yield from found
 
 
-def _records(files: Sequence[Path], conversion: Conversion, on_bad: OnBad | None) -> Iterator[Record]:
-    for path in files:
-        name = conversion.format or format_of(path)
-        options = _options(name, conversion)
-        for record in READERS[name](path, on_bad=on_bad, **options):
-            if conversion.max_arity is None:
-                yield record
-                continue
-            try:
-                limited = tuple(limit_arity(tree, conversion.max_arity, conversion.wide) for tree in record.trees)
-                if record.node_labels and limited != record.trees:
-                    raise TreeError(
-                        "expected nodes that stay as they are, since each has a label, got a tree to be rewritten; "
-                        "leave out `max_arity`"
-                    )
-            except TreeError as problem:
-                error = ReadError(str(problem), source=record.source, line=record.line)
-                if on_bad is None:
-                    raise error from None
-                on_bad(error)
-            else:
-                yield replace(record, trees=limited)
+def _records(files: Sequence[Path], made: Mapping[str, Any], on_bad: OnBad | None) -> Iterator[Record]:
+    formats = [made.get("format") or format_of(path) for path in files]
+    readings = {name: reading_of(made, name) for name in formats}
+    for path, name in zip(files, formats, strict=True):
+        yield from readings[name].records(path, on_bad)
 
 
 def _options(name: str, conversion: Conversion) -> dict[str, Any]:
@@ -380,4 +472,6 @@ def _made(groups: Mapping[str, Sequence[Path]], conversion: Conversion) -> dict[
     if conversion.label_file is not None:
         settings["label_file"] = Path(conversion.label_file).name
     files = [path for paths in groups.values() for path in paths]
-    return {"task": "convert", "from": [path.name for path in files[:100]], "files": len(files), **settings}
+    firsts = {path.suffix.lower(): path for path in reversed(files)}  # `formats_of` needs a file of each suffix
+    shown = dict.fromkeys([*files[:100], *firsts.values()])
+    return {"task": "convert", "from": [path.name for path in shown], "files": len(files), **settings}

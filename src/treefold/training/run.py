@@ -18,8 +18,10 @@ import torch
 from pydantic import TypeAdapter
 from torch import Tensor
 
+from treefold.data.convert import formats_of, reading_of
 from treefold.data.dataset import Dataset
-from treefold.errors import FileError, ModelFileError, TrainingError
+from treefold.data.readers import READERS
+from treefold.errors import ConfigurationError, FileError, ModelFileError, TrainingError
 from treefold.files import clear_unfinished
 from treefold.training.build import Facts, build_model, facts_of
 from treefold.training.distributed import ALONE, Workers
@@ -120,7 +122,7 @@ def resume(
         if workers.is_first:
             clear_unfinished(folder)
         saved = load_model(folder)
-        if _data_of(folder / ENVIRONMENT) != data.fingerprint():
+        if _environment_of(folder / ENVIRONMENT)["data"] != data.fingerprint():
             raise TrainingError(
                 f"{folder}: expected the data set that the run began with, got a different one; give the same one."
             )
@@ -152,14 +154,37 @@ def _held(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _data_of(path: Path) -> object:
-    """Return the fingerprint of the data that a run began with."""
+def made_of(folder: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return how the data set of a run was made, its `Dataset.made`; empty if the directory does not say.
+
+    Saved models and runs of older versions do not say. Settings of `convert` are checked: `reading_of` can read them.
+    """
+    path = Path(folder) / ENVIRONMENT
+    if not path.exists():
+        return {}
+    remedy = "restore a copy, or remove the file to read trees with the defaults."
+    made = _environment_of(path, remedy).get("made", {})
     try:
-        return json.loads(path.read_text(encoding="utf-8"))["data"]
-    except (OSError, ValueError, TypeError, KeyError):
+        if not isinstance(made, dict):
+            raise ConfigurationError(f"'made' is a {type(made).__name__}")
+        for form in formats_of(made).values():
+            if form in READERS:  # the format of a plugin may not be loaded
+                reading_of(made, form)
+    except ConfigurationError as problem:
         raise ModelFileError(
-            f"{path}: expected the file that `train` wrote, but it is missing or damaged; {_REMEDY}"
+            f"{path}: expected how the training data was made, but it is damaged: {str(problem).rstrip('.')}; {remedy}"
         ) from None
+    return made
+
+
+def _environment_of(path: Path, remedy: str = _REMEDY) -> dict[str, Any]:
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        facts = None
+    if not isinstance(facts, dict) or "data" not in facts:
+        raise ModelFileError(f"{path}: expected the file that `train` wrote, but it is missing or damaged; {remedy}")
+    return facts
 
 
 def _run(saved: SavedModel, trainer: Trainer, folder: Path, reporter: Reporter | None) -> tuple[SavedModel, Result]:
