@@ -31,8 +31,30 @@ from treefold.training.settings import RunSettings
 
 RESULTS: Final = Path(__file__).parent / "results"
 BASELINES: Final = "baselines.jsonl"
-WORDS: Final = {"embeddings": "{source}/vectors/glove6B100d_wink_subset.npz"}
-"""Settings of models of sentences: word vectors, in the folder of downloaded files."""
+WORDS: Final = {
+    "embeddings": "{source}/vectors/glove6B100d_wink_subset.npz",
+    "aggregator": "sum",
+    "state_size": 150,
+    "label_dropout": 0.0,
+}
+"""Settings of models of sentences: the Tree-LSTMs of Tai et al., with word vectors from the folder of downloaded files."""
+SENTIMENT: Final = {
+    "task": "node",
+    "model": {**WORDS, "hidden": [], "dropout": 0.5},
+    "training": {"epochs": 6, "learning_rate": 0.002, "batch_size": 25, "weight_decay": 0.01},
+}
+SENTENCES: Final = {
+    "model": {
+        **WORDS,
+        "embeddings_frozen": True,
+        "shared": True,
+        "readout": "root+mean+max",
+        "comparison": "distance",
+        "comparison_size": 100,
+        "dropout": 0.0,
+    },
+    "training": {"epochs": 15, "learning_rate": 0.002, "batch_size": 25, "weight_decay": 0.0, "l2": 0.0003},
+}
 
 
 class Experiment(NamedTuple):
@@ -49,20 +71,20 @@ class Experiment(NamedTuple):
 EXPERIMENTS: Final[dict[str, Experiment]] = {
     "sst5": Experiment(
         "sst5",
-        {"task": "node", "model": WORDS},
+        SENTIMENT,
         {"RNTN, Socher et al. 2013": "45.7", "constituency Tree-LSTM, 300-d vectors, Tai et al. 2015": "51.0"},
     ),
     "sst2": Experiment(
         "sst2",
-        {"task": "node", "model": WORDS},
+        SENTIMENT,
         {"RNTN, Socher et al. 2013": "85.4", "constituency Tree-LSTM, 300-d vectors, Tai et al. 2015": "88.0"},
     ),
     "sick_relatedness": Experiment(
         "sick_relatedness",
-        {"task": "pair-regression", "model": WORDS},
+        {"task": "pair-regression", **SENTENCES},
         {"dependency Tree-LSTM, 300-d vectors, Tai et al. 2015": "0.868 (MSE 0.253)"},
     ),
-    "sick_entailment": Experiment("sick_entailment", {"task": "pair", "model": WORDS}),
+    "sick_entailment": Experiment("sick_entailment", {"task": "pair", **SENTENCES}),
     "poj104": Experiment("poj104", {}, {"TBCNN, Mou et al. 2016": "94.0"}),
     "kingdom": Experiment("kingdom"),
 }
@@ -91,7 +113,9 @@ def run(name: str, seed: int, *, folder: Path, out: Path, source: Path = SOURCE)
     found = saved.settings.model_dump(mode="json")
     found["model"]["embeddings"] = given.get("model", {}).get("embeddings")  # without the folder of this machine
     validation = score(saved, data, "validation")
-    if saved.model.wide is not None:  # in the end it is fitted to the validation examples, too; the score before that counts
+    if (
+        saved.model.wide is not None
+    ):  # in the end it is fitted to the validation examples, too; the score before that counts
         validation = rounded({"accuracy": result.best_score}, len(data.splits["validation"]))
     line = {
         **key,

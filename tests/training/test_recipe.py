@@ -64,6 +64,11 @@ def test_given_settings_stay_and_the_word_none_switches_one_off() -> None:
         True,
     )
     assert (found.training.epochs, found.training.clip, found.training.learning_rate) == (3, None, None)
+    both = chosen(PAGES, model=ModelSettings(direction="both")).model
+    assert (both.siblings, both.aggregator) == (True, "sum")
+    for other in ({"siblings": False}, {"per_label": False}, {"arity": 20}, {"direction": "down"}):
+        bounded = chosen(PAGES, model=ModelSettings.of(other)).model
+        assert (bounded.siblings, bounded.aggregator, bounded.shared) == (False, "positional", True)
     given_form = chosen(PAGES, model=ModelSettings(aggregator="mean")).model
     assert (given_form.aggregator, given_form.siblings, given_form.shared) == ("mean", False, True)
 

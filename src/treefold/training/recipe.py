@@ -62,11 +62,16 @@ def _model(given: ModelSettings, facts: Facts, *, formula: bool, task: str) -> t
         ]
     reasons: list[str] = []
     chosen: dict[str, Any] = {"state_size": 64, "hidden": (64,), "dropout": 0.3}
-    plain = {"aggregator", "shared", "arity", "per_label", "direction"} & given.model_fields_set
-    if not plain:
+    named = {"aggregator", "shared", "arity", "per_label"} & given.model_fields_set
+    if given.siblings or not (named or "siblings" in given.model_fields_set or given.direction == "down"):
         chosen |= {"siblings": True, "aggregator": "sum" if given.rank is None else "tucker"}
         reasons.append(
             f"the widest node has {facts.arity} children: states follow the order of siblings, for any number of them"
+        )
+    elif given.rank is None and given.shared is not False and given.aggregator is None:
+        chosen["aggregator"] = "positional"
+        reasons.append(
+            f"the widest node has {facts.arity} children: they are averaged by position, which stays bounded for any number"
         )
     if task_of(task).trees == 1 and not task_of(task).per_node:
         chosen |= {"readout": "root+mean+max", "wide": True}
@@ -75,10 +80,11 @@ def _model(given: ModelSettings, facts: Facts, *, formula: bool, task: str) -> t
         )
     if not facts.vector_size:
         count = len({*facts.inner, *facts.leaves})
-        chosen |= {"labels": "embedding", "label_dropout": 0.05, "min_count": _RARE if count > _MANY_LABELS else None}
+        many = count > _MANY_LABELS
+        chosen |= {"labels": "embedding", "label_dropout": 0.05, "min_count": _RARE if many else None}
         reasons.append(
             f"{count:,} labels: each has a learnt vector"
-            + (f"; those of fewer than {_RARE} trees count as <unk>" if count > _MANY_LABELS else "")
+            + (f"; those of fewer than {_RARE} trees count as <unk>" if many else "")
         )
     return _with(given, chosen), reasons
 
