@@ -27,6 +27,7 @@ from benchmarks.library import (
 from benchmarks.measuring import Clock, Way, in_pieces
 from treefold import (
     Classifier,
+    Embedding,
     Forest,
     LeafLSTM,
     Numeric,
@@ -46,6 +47,8 @@ Outputs = Callable[[Ints], Tensor]
 VECTOR_SIZE: Final = 10
 HEADLINE: Final = "listops tucker 20 3"
 _ARITY: Final = 5  # of ListOps
+_PROGRAM_LABELS: Final = 100
+_PROGRAM_CLASSES: Final = 40
 FUSED: Final = {"backend": "fused"}
 TORCH: Final = {"backend": "torch"}
 SHARED: Final = {**FUSED, "share_subtrees": True}
@@ -80,6 +83,24 @@ CASES: Final[dict[str, Case]] = {
     "lrt tucker 10 7": Case("lrt", "tucker", 10, 7),
     "lrt tucker 100 20": Case("lrt", "tucker", 100, 20),
     "lrt full 100": Case("lrt", "full", 100),
+}
+
+
+class ProgramCase(NamedTuple):
+    """A Tree-LSTM on trees like programs, as `treefold train` makes it: one cell for all nodes, with an embedding of labels."""
+
+    aggregator: str
+    readout: str
+    siblings: bool = False
+    state_size: int = 64
+    label_size: int = 32
+
+
+PROGRAM_CASES: Final[dict[str, ProgramCase]] = {
+    "siblings sum, root+mean+max": ProgramCase("sum", "root+mean+max", siblings=True),
+    "positional, root+mean+max": ProgramCase("positional", "root+mean+max"),
+    "mean, attention": ProgramCase("mean", "attention"),
+    "max, sum": ProgramCase("max", "sum"),
 }
 
 
@@ -120,10 +141,42 @@ def lrt_examples(count: int) -> Examples:
     return Examples(forest, np.array([codes[pair.relation] for pair in pairs]), "pair")
 
 
+def program_examples(count: int) -> Examples:
+    """Generate trees like programs: about 200 nodes, depth 10 to 30, most nodes with one or two children, few with dozens.
+
+    The child counts of a tree are drawn independently, and put into an order that is a pre-order.
+
+    >>> len(program_examples(3)), program_examples(3).forest.arity > 10
+    (3, True)
+    """
+    rng = np.random.default_rng(0)
+    trees = [_program_counts(rng, int(rng.integers(100, 300))) for _ in range(2 * count)]
+    counts, sizes = np.concatenate(trees), [len(tree) for tree in trees]
+    often = 1 / np.arange(
+        1, _PROGRAM_LABELS // 2 + 1
+    )  # a few labels are on most nodes; inner nodes have the second half
+    labels = rng.choice(len(often), len(counts), p=often / often.sum()) + len(often) * (counts > 0)
+    forest = Forest.from_preorder(labels, counts, sizes, [f"label {code}" for code in range(_PROGRAM_LABELS)])
+    depths = np.maximum.reduceat(forest.depths, forest.offsets[:-1])
+    chosen = np.flatnonzero((depths >= 10) & (depths <= 30))[:count]  # about three of four
+    return Examples(forest[chosen], rng.integers(0, _PROGRAM_CLASSES, count), "tree")
+
+
+def _program_counts(rng: np.random.Generator, size: int) -> Ints:
+    """Draw the child counts of a tree in pre-order; it has ``size`` nodes or a few more."""
+    drawn = rng.choice([1, 2, 3, 4, 0], size, p=[0.42, 0.49, 0.04, 0.04, 0.01])
+    inner = np.where(drawn > 0, drawn, rng.integers(5, 50, size))  # 0 stands for a wide node, such as a block
+    inner = inner[: np.searchsorted(np.cumsum(inner), size - 1) + 1]
+    counts = rng.permutation(np.append(inner, np.zeros(inner.sum() + 1 - len(inner), np.int64)))
+    # In pre-order, nodes are still due until the end; of all rotations only the one after the lowest point is so.
+    return np.roll(counts, -1 - int(np.argmin(np.cumsum(counts - 1))))
+
+
 MAKERS: Final[dict[str, Callable[[int], Examples]]] = {
     "listops": listops_examples,
     "vectors": vector_examples,
     "lrt": lrt_examples,
+    "programs": program_examples,
 }
 
 
@@ -157,6 +210,27 @@ def model_of(case: Case) -> TreeModel:
     if pairs:
         return TreeModel(encoder, PairClassifier(in_size=case.state_size, classes=len(lrt.RELATIONS)))
     return TreeModel(encoder, Classifier(in_size=case.state_size, classes=10))
+
+
+def program_model(case: ProgramCase, forest: Forest) -> TreeModel:
+    """Make the model of a case for these trees; its weights are the same each time.
+
+    >>> program_model(PROGRAM_CASES["mean, attention"], program_examples(2).forest).encoder.out_size
+    64
+    """
+    from treefold.nn.model import readout_of  # here, because earlier versions, which `compare` measures, have none
+
+    torch.manual_seed(0)
+    cell = TreeLSTM(
+        case.aggregator,
+        state_size=case.state_size,
+        arity=2 if case.siblings else forest.arity,  # along siblings: the last child and the elder sibling
+        label_size=case.label_size,
+        shared=not case.siblings,
+    )
+    encoder = TreeEncoder(cell, Embedding(forest.vocabulary, case.label_size), siblings=case.siblings)
+    in_size = readout_of(encoder, case.readout).out_size
+    return TreeModel(encoder, Classifier(in_size=in_size, classes=_PROGRAM_CLASSES, hidden=(64,)), case.readout)
 
 
 def with_settings(model: TreeModel, settings: dict[str, Any]) -> TreeModel:

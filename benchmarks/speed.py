@@ -1,4 +1,4 @@
-"""The suites that compare alternatives: step, inference, batches, threads, subtrees; and the other package, pytorch-tree-lstm."""
+"""The suites that compare alternatives: step, inference, batches, threads, subtrees, programs; and pytorch-tree-lstm."""
 
 import importlib
 import time
@@ -16,16 +16,19 @@ from benchmarks.cases import (
     CASES,
     FUSED,
     HEADLINE,
+    PROGRAM_CASES,
     SHARED,
     TORCH,
     Case,
     Ints,
+    ProgramCase,
     batches_of,
     evaluation,
     examples_of,
     inference,
     model_of,
     one_by_one,
+    program_model,
     torch_training,
     training,
     with_settings,
@@ -41,6 +44,7 @@ BATCHES: Final = (1, 25, 256, 2048)
 THREADED_BATCH: Final = 256
 THREADED_ROUNDS: Final = 25  # measured in real time, which other processes disturb: more rounds than elsewhere
 LRT_PAIRS: Final = 37_000
+PROGRAM_BATCH: Final = 16
 RIVAL: Final = "pytorch-tree-lstm"
 _RIVAL_SIZE: Final = 25
 _SINGLE_TREES: Final = 200
@@ -92,6 +96,11 @@ def subtrees(options: Options) -> dict[str, Job]:
     return jobs
 
 
+def programs(options: Options) -> dict[str, Job]:
+    """Return the jobs of the suite `programs`: a training step on large trees with wide nodes, fused against torch."""
+    return {options.title(name): partial(_program_step, case, options) for name, case in PROGRAM_CASES.items()}
+
+
 def batch_sizes(options: Options) -> tuple[int, ...]:
     """Return the batch sizes of the suites `batches` and `inference`."""
     return BATCHES[: options.size(full=4, quick=3)]
@@ -141,9 +150,16 @@ def with_threads(way: Way, count: int) -> Way:
 
 
 def _step(case: Case, options: Options, batch: int) -> Values:
-    examples, steps = case_examples(case.data, options), step_count(options, batch)
-    model = model_of(case)
-    plain = with_settings(model, TORCH)
+    return _fused_and_torch(model_of(case), case_examples(case.data, options), options, batch)
+
+
+def _program_step(case: ProgramCase, options: Options) -> Values:
+    examples = examples_of("programs", options.size(full=640, quick=64))
+    return _fused_and_torch(program_model(case, examples.forest), examples, options, PROGRAM_BATCH)
+
+
+def _fused_and_torch(model: TreeModel, examples: Examples, options: Options, batch: int) -> Values:
+    steps, plain = step_count(options, batch), with_settings(model, TORCH)
     ways = {
         "fused": training(with_settings(model, FUSED), examples, batch, steps),
         "torch": torch_training(plain, lambda chosen: plain(examples.batch(chosen)), examples, batch, steps),

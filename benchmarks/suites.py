@@ -4,14 +4,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, NamedTuple, Protocol, final
 
-from benchmarks.cases import HEADLINE
+from benchmarks.cases import HEADLINE, PROGRAM_CASES
 from benchmarks.growth import growth, shapes
 from benchmarks.library import threads
 from benchmarks.measuring import Job, MissingPackageError, Options, Values, machine, require_threads
 from benchmarks.phases import phases
 from benchmarks.processes import compilation, memory
 from benchmarks.roofline import roofline
-from benchmarks.speed import RIVAL, batches, inference_suite, step, subtrees
+from benchmarks.speed import RIVAL, batches, inference_suite, programs, step, subtrees
 from benchmarks.speed import threads as threads_suite
 from treefold.errors import ConfigurationError, nearest, require_choice, require_positive
 
@@ -23,6 +23,7 @@ SUITES: Final[dict[str, Callable[[Options], dict[str, Job]]]] = {
     "batches": batches,
     "threads": threads_suite,
     "subtrees": subtrees,
+    "programs": programs,
     "phases": phases,
     "growth": growth,
     "memory": memory,
@@ -80,6 +81,7 @@ CLAIMS: Final[dict[str, Claim]] = {
             ("subtrees shared", "ratio_to_torch", 1.5),
         )
     },
+    **{f"programs, {case}, torch / fused": Claim("programs", case, "ratio", 5) for case in PROGRAM_CASES},
     "threads, training, batch 256, 1 / 2": Claim("threads", "training, batch 256, 2 threads", "ratio", 1.6),
     "threads, inference, batch 256, 1 / 2": Claim("threads", "inference, batch 256, 2 threads", "ratio", 1.6),
     "inference, batch 25, torch / fused": Claim("inference", f"{HEADLINE}, batch 25", "ratio", 10),

@@ -7,6 +7,7 @@ import torch
 from benchmarks.cases import (
     CASES,
     FUSED,
+    PROGRAM_CASES,
     TORCH,
     Case,
     batches_of,
@@ -15,6 +16,7 @@ from benchmarks.cases import (
     inference,
     model_of,
     one_by_one,
+    program_model,
     torch_training,
     training,
     with_settings,
@@ -131,6 +133,30 @@ def test_a_case_has_a_model_that_takes_its_data(name: str) -> None:
         outputs = model(examples.batch(chosen))
     assert outputs.shape == (3, 7 if case.data == "lrt" else 10)
     assert model.encoder.state_size == int(name.split()[-1 if case.rank is None else -2])
+
+
+def test_generated_programs_are_like_real_ones() -> None:
+    forest = examples_of("programs", 60).forest
+    trees = list(forest)
+    sizes, depths, widest = np.array(
+        [(tree.size, tree.depth, max(len(node.children) for node in tree.postorder())) for tree in trees]
+    ).T
+    assert 180 < sizes.mean() < 230 and sizes.min() >= 100
+    assert depths.min() >= 10 and depths.max() <= 30
+    assert np.median(widest) >= 5 and 24 <= widest.max() < 50
+    assert len(forest.vocabulary) == 100 and [tree.size for tree in trees] == forest.sizes.tolist()
+
+
+@pytest.mark.parametrize("name", PROGRAM_CASES)
+def test_a_model_for_programs_gives_the_same_step_fused_and_in_torch(name: str) -> None:
+    examples = examples_of("programs", 6)
+    model = program_model(PROGRAM_CASES[name], examples.forest)
+    own, plain = with_settings(model, FUSED), with_settings(model, TORCH)
+    for each in (own, plain):
+        torch.autograd.backward(examples.loss(each(examples.batch(np.arange(3))), np.arange(3)))
+    for found, wanted in zip(own.parameters(), plain.parameters(), strict=True):
+        assert found.grad is not None and wanted.grad is not None
+        torch.testing.assert_close(found.grad, wanted.grad, rtol=1e-3, atol=1e-5)
 
 
 def deal_one(examples: Examples) -> Any:

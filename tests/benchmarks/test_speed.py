@@ -11,6 +11,7 @@ from benchmarks.speed import (
     batches,
     edges_of,
     inference_suite,
+    programs,
     rival_package,
     subtrees,
     threads,
@@ -52,6 +53,12 @@ def test_batches_of_one_are_single_trees() -> None:
 def test_quick_leaves_the_largest_batch_out() -> None:
     for suite in (batches, inference_suite):
         assert len(suite(QUICK)) == 3 and any("2048" in name for name in suite(Options()))
+
+
+def test_steps_on_programs_have_sixteen_trees_whatever_the_batch() -> None:
+    values = programs(Options(quick=True, rounds=1, batch=400))["mean, attention"]()
+    assert values["ratio"] == pytest.approx(values["torch_ms"] / values["fused_ms"])
+    assert values["trees_per_second"] == pytest.approx(16 / values["fused_ms"] * 1000)
 
 
 def walked(trees: list[Tree]) -> list[tuple[int, int]]:
