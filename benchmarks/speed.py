@@ -98,7 +98,10 @@ def subtrees(options: Options) -> dict[str, Job]:
 
 def programs(options: Options) -> dict[str, Job]:
     """Return the jobs of the suite `programs`: a training step on large trees with wide nodes, fused against torch."""
-    return {options.title(name): partial(_program_step, case, options) for name, case in PROGRAM_CASES.items()}
+    return {
+        options.title(f"{name}, batch {PROGRAM_BATCH}"): partial(_program_step, case, options)
+        for name, case in PROGRAM_CASES.items()
+    }
 
 
 def batch_sizes(options: Options) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ from benchmarks.measuring import Job, MissingPackageError, Options, Values, mach
 from benchmarks.phases import phases
 from benchmarks.processes import compilation, memory
 from benchmarks.roofline import roofline
-from benchmarks.speed import RIVAL, batches, inference_suite, programs, step, subtrees
+from benchmarks.speed import PROGRAM_BATCH, RIVAL, batches, inference_suite, programs, step, subtrees
 from benchmarks.speed import threads as threads_suite
 from treefold.errors import ConfigurationError, nearest, require_choice, require_positive
 
@@ -81,7 +81,10 @@ CLAIMS: Final[dict[str, Claim]] = {
             ("subtrees shared", "ratio_to_torch", 1.5),
         )
     },
-    **{f"programs, {case}, torch / fused": Claim("programs", case, "ratio", 5) for case in PROGRAM_CASES},
+    **{
+        f"programs, {case}, torch / fused": Claim("programs", f"{case}, batch {PROGRAM_BATCH}", "ratio", 5)
+        for case in PROGRAM_CASES
+    },
     "threads, training, batch 256, 1 / 2": Claim("threads", "training, batch 256, 2 threads", "ratio", 1.6),
     "threads, inference, batch 256, 1 / 2": Claim("threads", "inference, batch 256, 2 threads", "ratio", 1.6),
     "inference, batch 25, torch / fused": Claim("inference", f"{HEADLINE}, batch 25", "ratio", 10),
