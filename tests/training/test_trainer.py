@@ -214,10 +214,12 @@ def test_a_loss_that_is_not_finite_stops_with_its_place_and_a_hint() -> None:
     with pytest.raises(
         TrainingError,
         match=r"epoch 1, batch 1: training diverged: the loss became nan, also after the learning rate was halved 3 times, "
-        r"to 0.125; set clip=1, or look for very large numbers",
+        r"to 0.125; lower learning_rate \(now 1\), set clip=1, or look for very large numbers",
     ):
         fit(model, examples, TrainingSettings(epochs=1))
-    with pytest.raises(TrainingError, match=r"to 0.0125; lower clip \(now 1\), or look"):
+    with pytest.raises(
+        TrainingError, match=r"to 0.0125; lower learning_rate \(now 0.1\), lower clip \(now 1\), or look"
+    ):
         fit(model, examples, TrainingSettings(epochs=1, learning_rate=0.1, clip=1.0))
 
 

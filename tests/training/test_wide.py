@@ -1,5 +1,6 @@
 import random
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,12 @@ from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
 from sklearn.linear_model import LogisticRegression, Ridge  # type: ignore[import-untyped]
 from torch import Tensor
 
-from treefold import Forest
-from treefold.errors import TrainingError
+from treefold import Forest, TreeClassifier
+from treefold.errors import ModelFileError, TrainingError
 from treefold.nn.wide import KINDS, Entries, Wide, feature_counts, occurrences
 from treefold.training import wide as module
 from treefold.training.examples import Examples
+from treefold.training.saving import load_model, read_tensors, write_tensors
 from treefold.training.wide import STRENGTHS, choose_mix, fit_wide
 from treefold.trees.batch import Ints
 
@@ -250,3 +252,13 @@ def test_a_network_that_diverged_gets_no_share() -> None:
     assert a == 0 < b
     with pytest.raises(TrainingError, match="expects finite outputs"):
         choose_mix(torch.full((60, 3), torch.nan), torch.full((60, 3), torch.nan), targets, "tree")
+
+
+def test_a_damaged_linear_part_is_not_loaded(tmp_path: Path) -> None:
+    forest, targets = bags(120, classes=2)
+    TreeClassifier(state_size=3, epochs=1, random_state=0, siblings=True, wide=True).fit(forest, targets).save(tmp_path)
+    weights = read_tensors(tmp_path / "model.safetensors")
+    for keys in (weights["wide.keys"].flip(0), weights["wide.keys"].to(torch.int8), weights["wide.keys"] * 0):
+        write_tensors(tmp_path / "model.safetensors", {**weights, "wide.keys": keys})
+        with pytest.raises(ModelFileError, match="expected the features of the linear part as increasing numbers"):
+            load_model(tmp_path)

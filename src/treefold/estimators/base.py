@@ -310,7 +310,7 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
                 f"{self._name} expects validation_fraction to be at least 0 and below 1, got {self.validation_fraction!r}."
             )
         _require_callbacks(self.callbacks, self._name)
-        seed, before = int(check_random_state(self.random_state).randint(2**31 - 1)), dict(self.__dict__)
+        seed, before = self._seed(), dict(self.__dict__)
         done = self.n_iter_ if epochs is not None and hasattr(self, "saved_") else 0
         try:
             with self._seeded(seed + done):
@@ -432,6 +432,15 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
         """Return the arguments that are not None."""
         values = {name: _plain(getattr(self, name)) for name in names}
         return {name: value for name, value in values.items() if value is not None}
+
+    def _seed(self) -> int:
+        """Draw the seed of a fit from ``random_state``."""
+        try:
+            return int(check_random_state(self.random_state).randint(2**31 - 1))
+        except ValueError as problem:
+            raise ConfigurationError(
+                f"{self._name} expects random_state to be None, a whole number from 0 to 2**32 - 1 or a RandomState: {problem}"
+            ) from None
 
     def _threads(self) -> contextlib.AbstractContextManager[None]:
         if self.n_threads is not None:

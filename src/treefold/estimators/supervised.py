@@ -10,7 +10,6 @@ from sklearn.base import (  # type: ignore[import-untyped]
     RegressorMixin,
     TransformerMixin,
 )
-from sklearn.utils import check_random_state  # type: ignore[import-untyped]
 from sklearn.utils.multiclass import type_of_target  # type: ignore[import-untyped]
 from sklearn.utils.validation import check_is_fitted  # type: ignore[import-untyped]
 from torch import Tensor
@@ -332,7 +331,7 @@ class TreeEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TreeEstima
         return self._outputs(X)[1]
 
     def _draw(self, forest: Forest) -> Self:
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        seed = self._seed()
         examples = Examples(forest, np.zeros(len(forest), np.int64), self.task)
         with self._seeded(seed):
             saved = self._start(examples, None, Units(), seed)

@@ -141,6 +141,7 @@ class TreeEncoder(nn.Module):
         self.knowledge: tuple[Cell, Any] | None = None
         """What `treefold.nn.engine` knows of the cell."""
         self._meaning: _Meaning | None = None
+        self._has_warned = False  # of children that are cut off
 
     def forward(self, batch: Batch | Forest) -> Encoding:
         """Encode a batch of trees, or all trees of a forest."""
@@ -175,7 +176,8 @@ class TreeEncoder(nn.Module):
             loses &= is_unknown
         if not loses.any():
             return batch
-        if (loses & ~is_unknown).any():
+        if (loses & ~is_unknown).any() and not self._has_warned:
+            self._has_warned = True
             logger.warning(
                 "%d nodes have more children than their cell has slots, or children below a label that only leaves had in "
                 "training; these children are ignored; train with such trees, or with siblings=true for any number",

@@ -9,10 +9,11 @@ from reprlib import repr as shortened
 from typing import Any, Final, final
 
 import safetensors.torch
+import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from treefold.errors import ModelFileError
+from treefold.errors import FileError, ModelFileError
 from treefold.files import atomic_file
 from treefold.nn.model import TreeModel
 from treefold.nn.wide import Wide
@@ -50,6 +51,8 @@ class SavedModel:
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the model into a directory, which is created if necessary; each file is replaced atomically."""
         folder = Path(folder)
+        if folder.exists() and not folder.is_dir():
+            raise FileError(f"{folder}: expected a directory, or a name that is free, got a file; choose another name.")
         folder.mkdir(parents=True, exist_ok=True)
         write_text(folder / CONFIG, to_toml(self.settings))
         vocabulary = {
@@ -96,6 +99,13 @@ def load_model(folder: str | os.PathLike[str]) -> SavedModel:
             raise ModelFileError(
                 f"{folder / WEIGHTS}: expected finite floating-point numbers in {name!r}, got NaN, infinity or integers; "
                 f"restore a copy, or train again."
+            )
+    if model.wide is not None:
+        keys, kinds = weights["wide.keys"], weights["wide.has_kind"]
+        if (keys.dtype, kinds.dtype) != (torch.int64, torch.bool) or bool((keys.diff() <= 0).any()):
+            raise ModelFileError(
+                f"{folder / WEIGHTS}: expected the features of the linear part as increasing numbers, got others; "
+                f"the file is damaged; restore a copy, or train again."
             )
     model.load_state_dict(weights)
     model.eval()

@@ -202,7 +202,7 @@ class Trainer:
         if examples.task.has_classes and not examples.task.per_node:
             common = int(np.bincount(examples.targets[self.train_numbers]).argmax())
             parts = {**parts, "most frequent class": float((examples.targets[held_out] == common).mean())}
-            if score <= parts["most frequent class"]:
+            if score <= parts["most frequent class"] < 1:
                 notes.append(
                     f"the model is no better than the most frequent class ({name} {score:.3f} on validation); check that labels "
                     f"and trees belong together, or try more epochs, a smaller learning_rate or another form"
@@ -279,7 +279,8 @@ class Trainer:
                 "such as positional, mean or sum"
             )
         clip = "set clip=1" if settings.clip is None else f"lower clip (now {settings.clip:g})"
-        return f"{clip}, or look for very large numbers among vector labels and targets"
+        rate = f"lower learning_rate (now {_base_rate(settings):g})"
+        return f"{rate}, {clip}, or look for very large numbers among vector labels and targets"
 
     def _progress(self, batches: int) -> Progress:
         state = self.state
