@@ -6,7 +6,7 @@ import pytest
 from experiments.real import run as runner
 from experiments.real.baselines import read_lines, write_line
 from experiments.real.data import DATA
-from experiments.real.run import EXPERIMENTS, Experiment, main, run, table
+from experiments.real.run import EXPERIMENTS, RESULTS, Experiment, main, run, table
 
 from treefold import Forest
 from treefold.data.dataset import Dataset
@@ -126,3 +126,8 @@ def test_word_vectors_are_found_in_the_source_and_results_do_not_name_it(
     text = (tmp_path / "out" / "mine.jsonl").read_text()
     assert text.count("{source}/vectors.txt") == 2
     assert str(tmp_path) not in text
+
+
+def test_the_table_in_the_readme_is_that_of_the_committed_results() -> None:
+    readme = (RESULTS.parents[2] / "README.md").read_text(encoding="utf-8")
+    assert table(RESULTS) in readme
