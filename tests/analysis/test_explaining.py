@@ -1,15 +1,19 @@
 import json
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 
 from tests import runs
 from tests.strategies import text_tree
-from treefold import Forest, Tree
-from treefold.analysis.explaining import Subject, beliefs, in_preorder, occlusion, probabilities, without
+from treefold import Forest, Tree, TreeClassifier
+from treefold.analysis.explaining import Subject, beliefs, in_preorder, occlusion, probabilities, shares, without
 from treefold.errors import ConfigurationError
+from treefold.nn.heads import Classifier
+from treefold.training.saving import SavedModel
 
 TREE = Tree.parse("(MAX 4 (MIN 7 (MAX 1 2) _ 9) 3)")
 PAIR = (Tree.parse("(and a (not b))"), Tree.parse("(or (and a b) c)"))
@@ -175,3 +179,55 @@ def test_a_tree_for_a_model_of_pairs_is_an_error_and_the_other_way_round() -> No
         occlusion(runs.listops().saved, (TREE, TREE))
     with pytest.raises(ConfigurationError, match="occlusion expects top to be an integer >= 1, got 0"):
         occlusion(runs.listops().saved, TREE, top=0)
+
+
+PAGES = Forest([f"(page (h a) {'(p b) ' * (number % 5)}(p c))" for number in range(100)])
+PAGE = Tree.parse("(page (h a) (p b) (p c b))")
+
+
+def page_model(readout: str, **arguments: Any) -> SavedModel:
+    model = TreeClassifier(state_size=4, epochs=2, hidden=(), readout=readout, random_state=0, **arguments)
+    return model.fit(PAGES, ["few" if number % 5 < 2 else "many" for number in range(100)]).saved_
+
+
+@pytest.mark.parametrize("readout", ["mean", "max", "sum", "root+mean+max"])
+def test_the_shares_of_nodes_add_up_to_the_score_of_a_linear_head(readout: str) -> None:
+    saved = page_model(readout, wide=False)
+    assert isinstance(saved.model.head, Classifier)
+    head, found = saved.model.head.layers[-1], shares(saved, PAGE)
+    assert isinstance(head, torch.nn.Linear)
+    with torch.no_grad():
+        encoding = saved.model.encoder(Forest([PAGE]))
+        nodes = torch.cat([encoding.nodes, encoding.labels], dim=1) if encoding.labels is not None else encoding.nodes
+        scores = saved.model(Forest([PAGE]))[0]
+        best = int(scores.argmax())
+        if readout == "mean":
+            expected = nodes @ head.weight[best] / PAGE.size
+            assert found == pytest.approx(expected.tolist(), rel=1e-4, abs=1e-6)
+        assert sum(found) + float(head.bias[best]) == pytest.approx(float(scores[best]), rel=1e-4)
+
+
+def test_a_root_readout_gives_everything_to_the_root() -> None:
+    root = shares(page_model("root", wide=False), PAGE)
+    assert root[-1] != 0 and not any(root[:-1])
+
+
+@pytest.mark.parametrize("readout", ["root", "root+mean+max", "attention"])
+def test_beliefs_of_models_that_read_all_nodes_are_answers_about_subtrees_as_trees(readout: str) -> None:
+    saved = page_model(readout)
+    found = beliefs(saved, PAGE)
+    rows = probabilities(saved, Forest(PAGE.postorder()))
+    assert [belief.answer for belief in found] == [saved.classes[column] for column in rows.argmax(1).tolist()]
+    assert [belief.probability for belief in found] == pytest.approx(rows.max(1).values.tolist())
+    assert [belief.share for belief in found] == pytest.approx(shares(saved, PAGE))
+
+
+def test_occlusion_names_the_labels_and_pairs_that_speak_for_the_answer() -> None:
+    saved = page_model("root+mean+max")
+    wide = saved.model.wide
+    assert wide is not None
+    wide.mix.copy_(torch.tensor([0.5, 2.0]))
+    found = occlusion(saved, PAGE, top=3)
+    column = saved.classes.index(str(found.answer))
+    expected = [(text, 2.0 * share) for text, share in wide.contributions(PAGE, column)][:3]
+    assert list(found.features) == expected and found.to_json()["features"][0] == list(expected[0])

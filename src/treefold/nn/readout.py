@@ -70,8 +70,7 @@ class Readout(nn.Module):
 
     def _pool(self, kind: str, nodes: Tensor, tree: Tensor, sizes: Tensor) -> Tensor:
         if kind == "max":
-            highest: Tensor = torch.segment_reduce(nodes, "max", lengths=sizes, axis=0)
-            return highest
+            return _highest(nodes, tree, len(sizes))
         if kind == "mean":
             nodes = nodes / sizes[tree].unsqueeze(1)
         if kind == "attention":
@@ -82,7 +81,7 @@ class Readout(nn.Module):
         """Return the attention of each node, (N,); that of a tree adds up to one."""
         assert self.attention is not None
         scores = self.attention(nodes).squeeze(1)
-        highest = torch.segment_reduce(scores.detach(), "max", lengths=sizes, axis=0)
+        highest = _highest(scores.detach().unsqueeze(1), tree, len(sizes)).squeeze(1)
         powers = (scores - highest[tree]).exp()
         weights: Tensor = powers / powers.new_zeros(len(sizes)).index_add(0, tree, powers)[tree]
         return weights
@@ -90,6 +89,13 @@ class Readout(nn.Module):
     def extra_repr(self) -> str:
         """Return the kinds, for printing."""
         return self.name
+
+
+def _highest(nodes: Tensor, tree: Tensor, count: int) -> Tensor:
+    """Return the greatest entries of each tree's nodes, (B, Z)."""
+    # Not `torch.segment_reduce`: if two entries are equally great, it gives each of them a negative gradient in full.
+    places = tree.unsqueeze(1).expand_as(nodes)
+    return nodes.new_zeros(count, nodes.shape[1]).scatter_reduce(0, places, nodes, "amax", include_self=False)
 
 
 def readout_kinds(name: str) -> tuple[str, ...]:

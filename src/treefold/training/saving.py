@@ -104,8 +104,8 @@ def load_model(folder: str | os.PathLike[str]) -> SavedModel:
         keys, kinds = weights["wide.keys"], weights["wide.has_kind"]
         if (keys.dtype, kinds.dtype) != (torch.int64, torch.bool) or bool((keys.diff() <= 0).any()):
             raise ModelFileError(
-                f"{folder / WEIGHTS}: expected the features of the linear part as increasing numbers, got others; "
-                f"the file is damaged; restore a copy, or train again."
+                f"{folder / WEIGHTS}: expected sorted features in the linear part; the file is damaged; "
+                f"restore a copy, or train again."
             )
     model.load_state_dict(weights)
     model.eval()
