@@ -72,5 +72,6 @@ def joined() -> Iterator[Workers]:
         ) from None
     try:
         yield Workers(distributed.get_rank(), distributed.get_world_size())
+        distributed.barrier()  # leave together: a process that ends while others are connected may be aborted at its exit
     finally:
         distributed.destroy_process_group()
