@@ -223,6 +223,17 @@ def test_a_loss_that_is_not_finite_stops_with_its_place_and_a_hint() -> None:
         fit(model, examples, TrainingSettings(epochs=1, learning_rate=0.1, clip=1.0))
 
 
+def test_forms_that_grow_with_the_number_of_children_are_named_as_the_reason() -> None:
+    examples = listops()
+    model = model_for(examples, aggregator="canonical", rank=2, shared=True)
+    with torch.no_grad():
+        next(iter(model.head.parameters())).fill_(float("nan"))
+    with pytest.raises(
+        TrainingError, match=r"states grow with the number of children: choose siblings=true, or a form"
+    ):
+        fit(model, examples, TrainingSettings(epochs=1))
+
+
 @pytest.mark.parametrize("optimiser", ["adadelta", "adamw"])
 def test_training_that_diverges_goes_back_to_the_last_good_epoch_with_half_the_rate(
     optimiser: Literal["adadelta", "adamw"], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from treefold.errors import TrainingError
 from treefold.kernels.optimisers import FlatAdadelta
 from treefold.kernels.threads import reserve_threads_for_kernels
+from treefold.nn.aggregators import Aggregator
 from treefold.nn.engine import FusedEngine, TorchEngine
 from treefold.nn.flat import FlatParameters
 from treefold.nn.model import TreeModel
@@ -273,10 +274,11 @@ class Trainer:
 
     def _advice(self) -> str:
         settings = self.settings
-        if any(not getattr(part, "bounded", True) for part in self.model.modules()):
+        forms = [part for part in self.model.modules() if isinstance(part, Aggregator)]
+        if any(form.takes_any_number and not form.normalises for form in forms) and not self.model.encoder.siblings:
             return (
-                "products of many children's states overflow: choose siblings=true or a form that stays bounded, "
-                "such as positional, mean or sum"
+                "states grow with the number of children: choose siblings=true, or a form that stays bounded, "
+                "such as positional or mean"
             )
         clip = "set clip=1" if settings.clip is None else f"lower clip (now {settings.clip:g})"
         rate = f"lower learning_rate (now {_base_rate(settings):g})"
