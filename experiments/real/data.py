@@ -9,6 +9,7 @@ import gzip
 import sys
 import sysconfig
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -58,6 +59,15 @@ def poj40(source: Path) -> Dataset:
     return Dataset(whole.forest[numbers], whole.targets[numbers], whole.classes[:40], splits, made=whole.made)
 
 
+def poj20(source: Path) -> Dataset:
+    """Problems 61 to 80, 90 programs of each, which are split anew; all from the train part of `poj104`."""
+    whole = poj104(source)
+    train = np.sort(whole.splits["train"])
+    numbers = np.concatenate([train[whole.targets[train] == label][:90] for label in range(60, 80)])
+    targets = whole.targets[numbers] - 60
+    return Dataset(whole.forest[numbers], targets, whole.classes[60:80], split(targets), made=whole.made)
+
+
 def kingdom(source: Path) -> Dataset:
     """Glycans that come from one kingdom of life."""
     path = _file(source, "glycans/taxonomy_Kingdom.tsv.gz")
@@ -70,6 +80,25 @@ def kingdom(source: Path) -> Dataset:
     splits = {part: np.flatnonzero([row["split"] == word for row, _ in single]) for part, word in words.items()}
     trees = [parse_glycan(row["IUPAC"]) for row, _ in single]
     return Dataset.from_labels(trees, [name for _, name in single], splits, {"from": path.name})
+
+
+def glycan_order(source: Path) -> Dataset:
+    """Glycans found in one order of species alone, for the twelve orders with most of them, at most 400 of each."""
+    path = _file(source, "glycans/sweetnet_species_V3.csv.gz")
+    orders: dict[str, set[str]] = {}
+    with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            orders.setdefault(row["target"], set()).add(row["order"])
+    single = [(glycan, min(found)) for glycan, found in sorted(orders.items()) if len(found) == 1]
+    by_order: dict[str, list[Tree]] = {}
+    for number in np.random.default_rng(0).permutation(len(single)):
+        with suppress(TreefoldError):  # a few names in the file have unbalanced brackets
+            by_order.setdefault(single[number][1], []).append(parse_glycan(single[number][0]))
+    chosen = sorted(by_order, key=lambda order: (-len(by_order[order]), order))[:12]
+    trees = [tree for order in chosen for tree in by_order[order][:400]]
+    labels = [order for order in chosen for _ in by_order[order][:400]]
+    targets = np.unique(labels, return_inverse=True)[1]
+    return Dataset.from_labels(trees, labels, split(targets), {"from": path.name})
 
 
 def sst(source: Path, classes: int) -> Dataset:
@@ -146,6 +175,8 @@ DATA: Final[dict[str, Callable[[Path], Dataset]]] = {
     "sick_entailment": partial(sick, target="entailment"),
     "python_packages": lambda source: python_files(names=True),
     "python_types": lambda source: python_files(names=False),
+    "glycan_order": glycan_order,
+    "poj20": poj20,
     "poj40": poj40,
     "poj104": poj104,
 }

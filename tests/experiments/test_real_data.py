@@ -136,6 +136,18 @@ def test_glycans_keep_their_split_and_their_one_kingdom(tmp_path: Path) -> None:
     assert {name: part.tolist() for name, part in data.splits.items()} == {"train": [0], "validation": [1], "test": []}
 
 
+def test_glycans_of_one_order_are_read_and_broken_names_are_left_out(tmp_path: Path) -> None:
+    rows = [f"{name}{number},{order}" for order, name in (("A", "Gal"), ("B", "Glc")) for number in range(10)]
+    rows += ["Man,A", "Man,B", "Fuc[,A"]
+    (tmp_path / "glycans").mkdir()
+    with gzip.open(tmp_path / "glycans" / "sweetnet_species_V3.csv.gz", "wt") as file:
+        file.write("\n".join(["target,order", *rows]))
+    data = DATA["glycan_order"](tmp_path)
+    assert (data.classes, np.bincount(data.targets).tolist()) == (("A", "B"), [10, 10])
+    assert sorted(str(tree) for tree in data.forest) == sorted(f"{name}{n}" for name in ("Gal", "Glc") for n in range(10))
+    assert {name: len(part) for name, part in data.splits.items()} == {"train": 12, "validation": 4, "test": 4}
+
+
 def test_without_the_downloaded_files_the_error_says_where_they_come_from(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -156,6 +168,7 @@ def test_without_the_downloaded_files_the_error_says_where_they_come_from(
         ("sst5", (8544, 1101, 2210)),
         ("sick_entailment", (4500, 500, 4927)),
         ("kingdom", (11046, 3092, 1545)),
+        ("poj20", (1080, 360, 360)),
     ],
 )
 def test_real_sets_have_the_sizes_of_their_publications(name: str, sizes: tuple[int, ...]) -> None:
