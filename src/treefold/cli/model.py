@@ -272,21 +272,21 @@ def compress(
     from treefold.analysis.evaluation import evaluate as evaluate_model
     from treefold.data.dataset import Dataset
     from treefold.files import atomic_folder, require_replaceable
-    from treefold.nn.aggregators import AGGREGATORS
+    from treefold.nn.aggregators import form_named
     from treefold.nn.model import compress as compress_model
     from treefold.training.run import ENVIRONMENT
     from treefold.training.saving import CONFIG, load_model
 
     require_replaceable(out_folder, force=force, sign=CONFIG)
-    require_choice("compress", "aggregator", aggregator, AGGREGATORS)
-    if rank is not None and not AGGREGATORS[aggregator].has_rank:
+    form = form_named(aggregator, "compress")
+    if rank is not None and not form.has_rank:
         raise ConfigurationError(f"{aggregator!r} expects no rank, got --rank {rank}; leave it out.")
     saved = load_model(run)
     examples = None if data is None else Dataset.open(data)
     require_dense_fits(saved)
     with progress("decomposing"):
         model = compress_model(saved.model, aggregator, rank=rank)
-    shared = saved.settings.model.shared or AGGREGATORS[aggregator].always_shared
+    shared = saved.settings.model.shared or form.always_shared
     changed = saved.settings.model.model_copy(update={"aggregator": aggregator, "rank": rank, "shared": shared})
     settings = saved.settings.model_copy(update={"model": changed})
     small = replace(saved, model=model, settings=settings)

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from treefold.kernels.compile import inlined, kernel
-from treefold.kernels.records import TANH, Ints, Matrix, Vector
+from treefold.kernels.records import CLAMP, SHARP, TANH, Ints, Matrix, Vector
 from treefold.kernels.vectors import LANES, Lanes, add_product, add_scaled, entry, last_of, load, nothing, store, sum_of
 
 # Axes:  e rows · i inputs · p outputs; other letters are places in arrays, counted from their first entry
@@ -204,23 +204,35 @@ def sigmoid(x: Vector) -> None:
 
 @kernel
 def activate(x: Vector, activation: int) -> None:
-    """Replace x by tanh(x) or σ(x)."""
+    """Replace x by tanh(x), σ(x), σ(4x - 2), or x clamped to [0, 1]."""
+    zero, one, two, four = x.dtype.type(0), x.dtype.type(1), x.dtype.type(2), x.dtype.type(4)
     if activation == TANH:
         tanh(x)
+    elif activation == CLAMP:
+        for i in range(len(x)):
+            v = one if x[i] > one else x[i]  # comparisons that leave NaN as it is
+            x[i] = zero if v < zero else v
     else:
+        if activation == SHARP:
+            for i in range(len(x)):
+                x[i] = four * x[i] - two
         sigmoid(x)
 
 
 @kernel
 def slope(y: Vector, activation: int, delta: Vector) -> None:
     """Multiply delta by the derivative of the activation at the output y."""
-    one = y.dtype.type(1)
+    zero, one = y.dtype.type(0), y.dtype.type(1)
     if activation == TANH:
         for i in range(len(y)):
             delta[i] *= one - y[i] * y[i]
-    else:
+    elif activation == CLAMP:
         for i in range(len(y)):
-            delta[i] *= y[i] * (one - y[i])
+            delta[i] = delta[i] if zero < y[i] < one else zero
+    else:
+        factor = y.dtype.type(4) if activation == SHARP else one
+        for i in range(len(y)):
+            delta[i] *= factor * y[i] * (one - y[i])
 
 
 @kernel

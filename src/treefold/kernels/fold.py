@@ -22,7 +22,7 @@ def make_states(weights: Weights, plan: Plan, is_kept: bool, workspace: Vector) 
     ``is_kept`` says whether a backward pass follows. Without one, all blocks of units use the same place for what they carry.
     """
     tables, units, dtype = weights.tables, len(plan.row_of), weights.values.dtype
-    size, cell = tables.state_size, tables.cells[0]
+    cell = tables.cells[0]
     carried = plan.carry_of[units]
     if not is_kept:
         widest = 0
@@ -30,8 +30,8 @@ def make_states(weights: Weights, plan: Plan, is_kept: bool, workspace: Vector) 
             widest = max(widest, plan.groups[index].carry)
         carried = min(carried, BLOCK * widest)
     children, edges, labels = len(plan.child_unit), len(plan.edge_unit), len(plan.label_row)
-    gates, images, inner = cell.gates * size, tables.image_width, cell.gates * tables.inner_width
-    rows = (units, units, children, edges, edges, labels, units, 1, 1, 1)
+    gates, images, inner = tables.gate_width, tables.image_width, tables.inner_width
+    rows = (units, units, children, edges, edges, labels, units, units, 1, 1, 1)
     widths = (
         gates,
         cell.unit_cache,
@@ -40,6 +40,7 @@ def make_states(weights: Weights, plan: Plan, is_kept: bool, workspace: Vector) 
         images,
         tables.label_width,
         inner,
+        tables.part_width,
         carried,
         plan.restricted_size,
         plan.scratch_size,
@@ -58,15 +59,30 @@ def make_states(weights: Weights, plan: Plan, is_kept: bool, workspace: Vector) 
         matrix(workspace, at[4], edges, images),
         matrix(workspace, at[5], labels, tables.label_width),
         matrix(workspace, at[6], units, inner),
-        workspace[at[7] : at[7] + carried],
-        workspace[at[8] : at[8] + plan.restricted_size],
-        workspace[at[9] : at[9] + plan.scratch_size],
+        matrix(workspace, at[7], units, tables.part_width),
+        workspace[at[8] : at[8] + carried],
+        workspace[at[9] : at[9] + plan.restricted_size],
+        workspace[at[10] : at[10] + plan.scratch_size],
     )
 
 
+@kernel
+def add_noise(memory: Matrix, noise: Matrix, start: int, stop: int, sign: int) -> None:
+    """Add noise (U, C) to the states of some units, or take it away; none if there are no rows."""
+    factor = noise.dtype.type(sign)
+    for unit in range(start, min(stop, len(noise))):
+        for k in range(noise.shape[1]):
+            memory[unit, k] += factor * noise[unit, k]
+
+
 @entry_point
-def fold_forward(weights: Weights, plan: Plan, labels: Matrix, is_kept: bool, workspace: Vector) -> States:
-    """Compute the memories of all units of a plan, ``States.memory``, for label vectors (X, M)."""
+def fold_forward(
+    weights: Weights, plan: Plan, labels: Matrix, noise: Matrix, is_kept: bool, workspace: Vector
+) -> States:
+    """Compute the memories of all units of a plan, ``States.memory``, for label vectors (X, M).
+
+    ``noise`` (U, C) is added to the states that parents and heads see; (0, C) for none.
+    """
     states, tables, zero = make_states(weights, plan, is_kept, workspace), weights.tables, int(np.int64(0))
     size, cell = tables.state_size, tables.cells[0]
     w, p, s = refer(weights), refer(plan), refer(states)  # as forms and cells take them
@@ -90,16 +106,27 @@ def fold_forward(weights: Weights, plan: Plan, labels: Matrix, is_kept: bool, wo
                 columns = matrix(weights.values, slot.start, size + 1, slot.width)
                 affine(states.projected, zero, start, stop, states.memory, zero, plan.edge_unit, columns)
             continue
-        number = plan.groups[key].operator
-        operator = tables.operators[number]
-        out = states.gates if operator.output < 0 else states.inner
-        call(operator.forward, (w, p, s, labels, start, stop, key, out))
-        if operator.output >= 0:
-            rank = operator.rank
-            for gate in range(cell.gates):
-                columns = matrix(weights.values, operator.output + gate * (rank + 1) * size, rank + 1, size)
-                affine(states.gates, gate * size, start, stop, states.inner, gate * rank, plan.identity, columns)
+        number = part = plan.groups[key].operator
+        while True:  # all parts of a sum of forms
+            operator = tables.operators[part]
+            whole = states.gates if part == number else states.part
+            out = whole if operator.output < 0 else states.inner
+            call(operator.forward, (w, p, s, labels, start, stop, key if part == number else -part, out))
+            if operator.output >= 0:
+                rank, width = operator.rank, operator.out_size
+                for gate in range(cell.gates):
+                    columns = matrix(weights.values, operator.output + gate * (rank + 1) * width, rank + 1, width)
+                    inner = operator.inner + gate * rank
+                    affine(whole, gate * width, start, stop, states.inner, inner, plan.identity, columns)
+            if part != number:
+                for unit in range(start, stop):
+                    for k in range(cell.gates * operator.out_size):
+                        states.gates[unit, k] += states.part[unit, k]
+            part = operator.next_part
+            if part == 0:
+                break
         call(cell.forward, (w, p, s, start, stop, number))
+        add_noise(states.memory, noise, start, stop, 1)
     return states
 
 
@@ -109,11 +136,15 @@ def fold_backward(
     plan: Plan,
     states: States,
     labels: Matrix,
+    noise: Matrix,
     d_memory: Matrix,
     d_values: Vector,
     d_vectors: Matrix,
 ) -> None:
-    """Add the gradients of the weights and of the label vectors for those of the memories, which it uses up."""
+    """Add the gradients of the weights and of the label vectors for those of the memories, which it uses up.
+
+    ``noise`` is that of the forward pass.
+    """
     gradients = Gradients(
         d_memory,
         np.empty_like(states.gates),
@@ -142,18 +173,24 @@ def fold_backward(
                     gradients.projected, zero, start, stop, gradients.memory, zero, plan.edge_unit, columns
                 )
             continue
-        number = plan.groups[key].operator
-        operator = tables.operators[number]
+        number = part = plan.groups[key].operator
+        add_noise(states.memory, noise, start, stop, -1)  # the cell needs its own results,
         call(cell.backward, (w, p, s, g, start, stop, number))
-        delta = gradients.gates
-        if operator.output >= 0:
-            rank, delta = operator.rank, gradients.inner
-            for gate in range(cell.gates):
-                columns = matrix(weights.values, operator.output + gate * (rank + 1) * size, rank + 1, size)
-                affine_inputs_backward(
-                    gradients.gates, gate * size, start, stop, delta, gate * rank, plan.identity, columns
-                )
-        call(operator.backward, (w, p, s, labels, g, start, stop, key, delta))
+        add_noise(states.memory, noise, start, stop, 1)  # and the weights what the parents saw
+        while True:
+            operator, delta = tables.operators[part], gradients.gates
+            if operator.output >= 0:
+                rank, width, delta = operator.rank, operator.out_size, gradients.inner
+                for gate in range(cell.gates):
+                    columns = matrix(weights.values, operator.output + gate * (rank + 1) * width, rank + 1, width)
+                    inner = operator.inner + gate * rank
+                    affine_inputs_backward(
+                        gradients.gates, gate * width, start, stop, delta, inner, plan.identity, columns
+                    )
+            call(operator.backward, (w, p, s, labels, g, start, stop, key if part == number else -part, delta))
+            part = operator.next_part
+            if part == 0:
+                break
     # The gradients of all matrices, each for the rows of all steps together, so that it is read and written once.
     for index in range(len(plan.slot_runs)):
         run = plan.slot_runs[index]
@@ -165,16 +202,22 @@ def fold_backward(
             affine_weights_backward(gradients.projected, zero, edges, states.memory, zero, plan.edge_unit, d_columns)
     for index in range(len(plan.group_runs)):
         run = plan.group_runs[index]
-        members, operator = plan.by_group[run.start : run.stop], tables.operators[plan.groups[run.key].operator]
-        if operator.output >= 0:
-            rank = operator.rank
-            for gate in range(cell.gates):
-                d_columns = matrix(d_values, operator.output + gate * (rank + 1) * size, rank + 1, size)
-                affine_weights_backward(
-                    gradients.gates, gate * size, members, states.inner, gate * rank, plan.identity, d_columns
-                )
-        if operator.weights:
-            call(operator.weights, (w, p, s, labels, g, members, run.key))
+        members, part = plan.by_group[run.start : run.stop], plan.groups[run.key].operator
+        while True:
+            operator = tables.operators[part]
+            if operator.output >= 0:
+                rank, width = operator.rank, operator.out_size
+                for gate in range(cell.gates):
+                    d_columns = matrix(d_values, operator.output + gate * (rank + 1) * width, rank + 1, width)
+                    inner = operator.inner + gate * rank
+                    affine_weights_backward(
+                        gradients.gates, gate * width, members, states.inner, inner, plan.identity, d_columns
+                    )
+            if operator.weights:
+                call(operator.weights, (w, p, s, labels, g, members, run.key))
+            part = operator.next_part
+            if part == 0:
+                break
     for index in range(len(plan.groups)):
         address = tables.operators[plan.groups[index].operator].finish
         if address:
@@ -189,7 +232,13 @@ def fold_backward(
         affine_inputs_backward(gradients.label, zero, run.start, run.stop, d_vectors, zero, plan.label_row, columns)
 
 
-# For the kernels of forms: a unit's children, as their images, their states, or the gradients of either.
+# For the kernels of forms: their operator, and a unit's children, as their images, their states, or the gradients of either.
+
+
+@inlined
+def operator_of(weights: Weights, plan: Plan, group: int) -> Any:
+    """Return the operator of a group; the further parts of a sum of forms have minus their row in place of a group."""
+    return weights.tables.operators[plan.groups[group].operator if group >= 0 else -group]
 
 
 @inlined
@@ -235,13 +284,32 @@ def is_at(plan: Plan, unit: int, operator: Any, place: int, child: int) -> bool:
 
 
 @inlined
+def child_image(plan: Plan, operator: Any, child: int, projected: Matrix) -> Vector:
+    """Return the image of a child, or its gradient."""
+    image: Vector = projected[plan.child_edge[child], operator.column :]
+    return image
+
+
+@inlined
+def label_image(plan: Plan, operator: Any, unit: int, label: Matrix) -> Vector:
+    """Return the image of a unit's label, or its gradient."""
+    image: Vector = label[plan.label_of[unit], operator.label_column :]
+    return image
+
+
+@inlined
+def width_of(weights: Weights, operator: Any) -> int:
+    """Return how many numbers the aggregators of all gates return."""
+    return int(weights.tables.cells[0].gates * operator.out_size)
+
+
+@inlined
 def image_of(
     weights: Weights, plan: Plan, operator: Any, place: int, child: int, projected: Matrix, values: Vector
 ) -> Vector:
     """Return the image of a child, or the bias of its slot if it is absent, child -1; or the gradient of either."""
     if child >= 0:
-        image: Vector = projected[plan.child_edge[child]]
-        return image
+        return child_image(plan, operator, child, projected)
     slot = weights.tables.slots[operator.first_slot + place]
-    start = slot.start + weights.tables.state_size * slot.width
+    start = slot.start + weights.tables.state_size * slot.width + operator.column
     return values[start : start + slot.width]

@@ -8,7 +8,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, final
+from typing import Any, Protocol, final
 
 import numpy as np
 import torch
@@ -23,8 +23,10 @@ from treefold.kernels.plan import make_plan
 from treefold.kernels.records import (
     BY_NOTHING,
     CELL,
+    CLAMP,
     OPERATOR,
     ORDER,
+    SHARP,
     SIGMOID,
     SLOT,
     TANH,
@@ -37,7 +39,7 @@ from treefold.kernels.records import (
 
 # Axes:  L child slots · C state size · R rank · M label size · G gates
 NUMPY_TYPES: dict[torch.dtype, Any] = {torch.float32: np.dtype(np.float32), torch.float64: np.dtype(np.float64)}
-_ACTIVATIONS = {"tanh": TANH, "sigmoid": SIGMOID}
+_ACTIVATIONS = {"tanh": TANH, "sigmoid": SIGMOID, "sharp-sigmoid": SHARP, "clamp": CLAMP}
 Kernel = Callable[..., Any]
 
 
@@ -72,8 +74,18 @@ class FormKernel:
     core: int = 0
     """Numbers that belong to no input: a tensor, a bias."""
     has_output: bool = False
+    inner: int | None = None
+    """Numbers that the output matrix multiplies, if they are not as many as the rank."""
+    bound: int = 0
+    """How the images are bounded; the form knows what it means."""
     has_orders: bool = False
     """Whether it needs the tables of multisets of coordinates."""
+
+    @property
+    def can_be_part(self) -> bool:
+        """Whether it can be a part of a sum of forms: it needs no groups of units, and nothing that a group keeps."""
+        own = (self.weights, self.prepare, self.finish, self.first_images)
+        return self.grouping == BY_NOTHING and all(each is None for each in own)
 
 
 @final
@@ -104,10 +116,15 @@ class Form(Protocol):
 
     state_size: int
     arity: int
+    out_size: int
     rank: int
     label_size: int | None
     shared: bool
-    normalises: ClassVar[bool]
+    normalises: bool
+
+    @property
+    def summands(self) -> "Sequence[Form]":
+        """The parts of a sum of forms; the form itself if it is none."""
 
     def kernel(self) -> FormKernel | None:
         """Return the kernel."""
@@ -252,6 +269,8 @@ class CellLayout(FlatLayout):
         self.state_size, self.memory_size, self.kernel = state_size, memory_size, kernel
         self.forms: list[FormKernel] = []
         self.operators: list[dict[str, int]] = []
+        self.parts: list[dict[str, int]] = []  # the further parts of sums of forms
+        self.part_forms: list[FormKernel] = []
         self.slots: list[dict[str, int]] = []
         self._multisets: list[tuple[Any, Terms, Ints]] = []
         self._tables: dict[tuple[Any, bool], Tables] = {}
@@ -263,53 +282,72 @@ class CellLayout(FlatLayout):
         child_gates: nn.Module | None = None,
         *,
         gates_come_first: bool = False,
+        hidden: nn.Module | None = None,
     ) -> None:
         """Add a cell with one aggregator for each gate, all of one form and size, and gates of its children, if it has them.
 
         The gates of a child follow its images in one matrix. If they come first, they scale the children before the images are
-        taken, and have a matrix of their own.
+        taken, and have a matrix of their own. ``hidden`` is an affine map from the aggregator's result to the state.
         """
         pattern, gates, size = aggregators[0], self.kernel.gates, self.state_size
-        form = pattern.kernel()
-        assert form is not None
+        kernels = [form for part in pattern.summands if (form := part.kernel()) is not None]
         extra = 0 if child_gates is None else size
-        row = self._add_operator(form, activation)
-        row |= {"shared": int(pattern.shared), "rank": pattern.rank or size, "arity": pattern.arity}
-        row["normalises"] = int(pattern.normalises)
+        row = self._add_operator(kernels[0], activation)
+        row |= {"shared": int(pattern.shared), "arity": pattern.arity, "normalises": int(pattern.normalises)}
+        row |= {"out_size": pattern.out_size, "projects": int(any(form.images for form in kernels))}
         for slot in range(1 if pattern.shared else pattern.arity):
-            part = gates * (form.images if slot or form.first_images is None else form.first_images)
+            images = [form.images if slot or form.first_images is None else form.first_images for form in kernels]
+            part = gates * sum(images)
             width = part if gates_come_first else part + extra
             place = {"start": self.take((size + 1) * width), "width": width, "part": part}
             place["operator"] = len(self.operators) - 1
             place["gate_start"] = self.take((size + 1) * size) if gates_come_first else -1
             self.slots.append(place)
         if pattern.label_size:
-            part = gates * form.label_images
+            part = gates * sum(form.label_images for form in kernels)
             row |= {"label_size": pattern.label_size, "label_part": part, "label_width": part + extra}
             row["label_start"] = self.take((pattern.label_size + 1) * row["label_width"])
-        row["core"] = self.take(gates * form.core)
-        if form.has_output:
-            row["output"] = self.take(gates * (row["rank"] + 1) * size)
-        if form.has_orders:
-            row["first_order"] = self._add_multisets(row["rank"], pattern.arity)
-        for gate, aggregator in enumerate(aggregators):
-            aggregator.lay_out(GatePlaces(self, aggregator, row, form, gate))
+        own, before = row, dict.fromkeys(("column", "label_column", "inner"), 0)
+        for number, form in enumerate(kernels):
+            if number:
+                own["next_part"] = len(self.parts) + 1  # the rows of parts follow all others: see `_made_tables`
+                own = row | before
+                self.parts.append(own)
+                self.part_forms.append(form)
+            rank = pattern.summands[number].rank or size
+            own |= {"next_part": 0, "rank": form.inner or rank, "core_size": form.core, "bound": form.bound}
+            own["core"] = self.take(gates * form.core)
+            own["output"] = self.take(gates * (own["rank"] + 1) * pattern.out_size) if form.has_output else -1
+            if form.has_orders:
+                own["first_order"] = self._add_multisets(rank, pattern.arity)
+            for gate, aggregator in enumerate(aggregators):
+                summand = aggregator.summands[number]
+                summand.lay_out(GatePlaces(self, summand, own, form, gate))
+            before["column"] += gates * form.images
+            before["label_column"] += gates * form.label_images
+            before["inner"] += gates * own["rank"] if form.has_output else 0
+        row["inner_size"] = before["inner"]
         if child_gates is not None:
-            places = GatePlaces(self, pattern, row, form, gates)
+            places = GatePlaces(self, pattern, row, kernels[0], gates)
             places.child_gates(child_gates, come_first=gates_come_first)
+        if hidden is not None:
+            row["hidden"] = self.take((pattern.out_size + 1) * size)
+            self.add(hidden, "weights", row["hidden"])
+            self.add(hidden, "bias", row["hidden"] + pattern.out_size * size)
 
     def add_leaf(self, affine: nn.Module, form: FormKernel, activation: str) -> None:
         """Add the cell of leaves, an affine map ``affine.weights``, ``affine.bias`` of the label: a sum without children."""
         (size, width), row = affine.get_parameter("weights").shape, self._add_operator(form, activation)
         row |= {"label_size": size, "label_width": width, "label_part": width, "rank": self.state_size}
+        row["out_size"] = self.state_size
         row["label_start"], row["core"] = self.take((size + 1) * width), self.take(width)
         self.add(affine, "weights", row["label_start"])
         self.add(affine, "bias", row["core"])
 
     def _add_operator(self, form: FormKernel, activation: str) -> dict[str, int]:
         row = dict.fromkeys(OPERATOR.names, 0)
-        row |= {"first_slot": len(self.slots), "core_size": form.core, "output": -1, "grouping": form.grouping}
-        row |= {"projects": int(form.images > 0), "activation": _ACTIVATIONS[activation]}
+        row |= {"first_slot": len(self.slots), "core_size": form.core, "output": -1, "hidden": -1, "inner_size": 0}
+        row |= {"grouping": form.grouping, "projects": int(form.images > 0), "activation": _ACTIVATIONS[activation]}
         self.operators.append(row)
         self.forms.append(form)
         return row
@@ -338,11 +376,12 @@ class CellLayout(FlatLayout):
         them from there.
         """
         cell, found = self.kernel, list[Kernel | None]([make_plan, fold_forward])
-        for form in self.forms:
+        forms = [*self.forms, *self.part_forms]
+        for form in forms:
             found += [form.plan, form.prepare, form.forward]
         found += [cell.edges_forward, cell.forward, *more]
         if training:
-            for form in self.forms:
+            for form in forms:
                 found += [form.finish, form.weights, form.backward]
             found += [cell.edges_weights, cell.edges_backward, cell.backward, fold_backward]
         return list(dict.fromkeys(each for each in found if each is not None))
@@ -366,7 +405,10 @@ class CellLayout(FlatLayout):
             cell, ("forward", "backward", "edges_forward", "edges_backward", "edges_weights")
         )
         steps = ("plan", "prepare", "forward", "backward", "weights", "finish")
-        operators = [row | addresses(form, steps) for row, form in zip(self.operators, self.forms, strict=True)]
+        rows = zip([*self.operators, *self.parts], [*self.forms, *self.part_forms], strict=True)
+        operators = [row | addresses(form, steps) for row, form in rows]
+        for row in operators:
+            row["next_part"] += len(self.operators) - 1 if row["next_part"] else 0
         orders, terms, padded = zip(
             (np.zeros(0, ORDER), np.zeros((0, 3), np.int64), np.zeros(0, np.int64)), *self._multisets, strict=True
         )
@@ -375,7 +417,9 @@ class CellLayout(FlatLayout):
             self.memory_size,
             max((slot["width"] for slot in self.slots), default=0),
             max(row["label_width"] for row in self.operators),
-            max((row["rank"] for row in self.operators if row["output"] >= 0), default=0),
+            cell.gates * max(row["out_size"] for row in self.operators),
+            cell.gates * max((row["out_size"] for row in self.parts), default=0),
+            max(row["inner_size"] for row in self.operators),
             records([own], CELL),
             records(operators, OPERATOR),
             records(self.slots, SLOT),
@@ -401,7 +445,7 @@ class GatePlaces:
 
         ``column`` is the first of the gate's columns that it takes.
         """
-        column += self._gate * self._kernel.images
+        column += self._row["column"] + self._gate * self._kernel.images
         self._add_slots(self._form, name, lambda slot: slot["start"] + column, skip=skip)  # type: ignore[arg-type]
 
     def first_slot(self, name: str) -> None:
@@ -410,14 +454,16 @@ class GatePlaces:
         column = self._gate * (self._kernel.first_images or self._kernel.images)
         self._layout.add(self._form, name, slot["start"] + column, (slot["width"], 1))  # type: ignore[arg-type]
 
-    def slot_bias_is_one(self) -> None:
-        """Let the bias of shared slots be the constant one."""
+    def slot_bias_is_one(self, count: int | None = None) -> None:
+        """Let the bias of shared slots be the constant one; of the first ``count`` images, or of all."""
         slot, images = self._layout.slots[self._row["first_slot"]], self._kernel.images
-        self._layout.ones.append((slot["start"] + self._form.state_size * slot["width"] + self._gate * images, images))
+        bias = slot["start"] + self._form.state_size * slot["width"] + self._row["column"] + self._gate * images
+        self._layout.ones.append((bias, images if count is None else count))
 
     def label(self, name: str) -> None:
         """Put ``name`` (M or M+1, …) into the matrix of the label, if there is one."""
-        self._add_label(self._form, name, self._gate * self._kernel.label_images)  # type: ignore[arg-type]
+        column = self._row["label_column"] + self._gate * self._kernel.label_images
+        self._add_label(self._form, name, column)  # type: ignore[arg-type]
 
     def core(
         self,
@@ -432,8 +478,8 @@ class GatePlaces:
         self._layout.add(self._form if module is None else module, name, start, strides)  # type: ignore[arg-type]
 
     def output(self, name: str) -> None:
-        """Put ``name`` (R, C) into the output matrix."""
-        size = (self._row["rank"] + 1) * self._layout.state_size
+        """Put ``name`` (R, K) into the output matrix."""
+        size = (self._row["rank"] + 1) * self._form.out_size
         self._layout.add(self._form, name, self._row["output"] + self._gate * size)  # type: ignore[arg-type]
 
     def child_gates(self, module: nn.Module, *, come_first: bool) -> None:

@@ -330,9 +330,18 @@ def plan_groups(tables: Tables, groups: Groups, longest: int) -> tuple[Ints, int
     """Let the forms fill in their groups; return the listed rows of cores, and the sizes of restricted cores and of scratch."""
     core_rows, listed = np.empty(0, np.int64), 0
     for index in range(len(groups)):
-        address = tables.operators[groups[index].operator].plan
-        if address:
-            call(address, (refer(tables), groups, index, core_rows, longest))
+        number = part = groups[index].operator
+        scratch = 0
+        while True:  # all parts of a sum of forms, each as if the group was its own
+            groups[index].operator = part
+            address = tables.operators[part].plan
+            if address:
+                call(address, (refer(tables), groups, index, core_rows, longest))
+            scratch = max(scratch, groups[index].scratch)
+            part = tables.operators[part].next_part
+            if part == 0:
+                break
+        groups[index].operator, groups[index].scratch = number, scratch
         groups[index].first_row = listed if groups[index].listed else -1
         listed += groups[index].listed
     core_rows, restricted, scratch = np.empty(listed, np.int64), 0, 0

@@ -19,6 +19,8 @@ Offsets = Annotated[npt.NDArray[np.int64], np.int64, 1, "read-only"]
 
 TANH: Final = 0
 SIGMOID: Final = 1
+SHARP: Final = 2  # σ(4z - 2)
+CLAMP: Final = 3  # to [0, 1]
 
 BY_NOTHING: Final = 0  # how the units of an operator are grouped: all together,
 BY_COUNT: Final = 1  # by how many children they have,
@@ -54,8 +56,16 @@ OPERATOR: Final = _record(  # one row for each operator; the cell of the leaves 
     "shared",  # 1 if all slots share their weights
     "normalises",  # 1 if the cell takes means over the children instead of sums
     "projects",  # 1 if the form works on images of the children, 0 if on their states
-    "rank",  # the state size if the form has none
+    "rank",  # numbers that Q multiplies, for one gate; the state size if the form has no Q
     "arity",
+    "out_size",  # numbers that the aggregator of one gate returns
+    "next_part",  # row of the next part of a sum of forms, 0 if there is none; rows of parts come after all others
+    "column",  # where the images of this part begin,
+    "label_column",  # those of the label,
+    "inner",  # and what its Q multiplies,
+    "inner_size",  # of which all parts have so many numbers
+    "bound",  # of the images: see the form
+    "hidden",  # where the matrix (out_size+1, C) of the cell's hidden layer starts, -1 without
     "first_slot",  # row of `Weights.slots`
     "label_size",  # 0 without a label mode
     "label_start",  # where the matrix (M+1, label_width) starts
@@ -116,6 +126,8 @@ class Tables(NamedTuple):
     memory_size: int
     image_width: int  # the most linear images of a child,
     label_width: int  # of a label,
+    gate_width: int  # the most numbers that all aggregators of a cell return,
+    part_width: int  # those of a further part of a sum of forms,
     inner_width: int  # and the most numbers that output matrices multiply
     cells: Cells  # one row
     operators: Operators
@@ -170,6 +182,7 @@ class States(NamedTuple):
     projected: Matrix  # (E, P) the linear images of children
     label: Matrix  # (Y, P) those of labels
     inner: Matrix  # (U, G·R) the inputs of Q
+    part: Matrix  # (U, G·K) the results of a further part of a sum of forms
     carry: Vector
     restricted: Vector
     scratch: Vector

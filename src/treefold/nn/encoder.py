@@ -2,6 +2,7 @@
 
 import copy
 import logging
+import math
 from collections import Counter
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple, final
@@ -61,6 +62,9 @@ class TreeEncoder(nn.Module):
     cell that takes no children, a node with an unknown label counts as a leaf: it does not see its children.
     ``label_dropout`` is the probability with which, in training, a node's label counts as unknown; operators are kept.
     ``cut`` ignores children that a cell has no slot for, with a warning; without it they are an error.
+    ``state_noise`` is the standard deviation of noise that is added, in training, to the upward states of all nodes but leaves
+    and roots, so that states are learnt which bear it: errors of small subtrees then do not grow with the size of a tree. In the
+    fused way, equal subtrees have the same noise. It may be set later.
 
     ``siblings`` makes the order of children matter, for any number of them: instead of its children, a node sees its last child
     in slot 0 and its previous sibling in slot 1 (`Batch.by_siblings`). A node's state then tells of its subtree and of those of
@@ -91,6 +95,7 @@ class TreeEncoder(nn.Module):
         unknown: Unknown = "unk",
         label_dropout: float = 0.0,
         cut: bool = False,
+        state_noise: float = 0.0,
     ) -> None:
         super().__init__()
         require_policy("TreeEncoder", "unknown", unknown)
@@ -113,6 +118,9 @@ class TreeEncoder(nn.Module):
         self.unknown: Unknown = unknown
         self.label_dropout = label_dropout
         self.cut = cut
+        if not 0 <= state_noise < math.inf:
+            raise ConfigurationError(f"TreeEncoder expects state_noise of at least 0, got {state_noise}.")
+        self.state_noise = state_noise
         self.direction: Direction = direction
         self.siblings = siblings
         self.labels = labels

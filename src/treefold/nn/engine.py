@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
@@ -120,10 +121,22 @@ class TorchEngine:
             if label is not None:
                 label = label.index_select(0, torch.from_numpy(schedule.order).to(reference.device))
             for name in list(encoder.cells)[len(passes) :]:
-                fold = {"up": _fold_up, "down": _fold_down}[name]
-                blocks = fold(encoder.cell(name), schedule, label, operator, reference)
+                cell = encoder.cell(name)
+                if name == "up":
+                    noise = self._noise(encoding.batch, reference)
+                    blocks = _fold_up(cell, schedule, label, operator, reference, noise)
+                else:
+                    blocks = _fold_down(cell, schedule, label, operator, reference)
                 passes = [*passes, Memories(blocks, schedule.places)]
         return replace(encoding, passes=passes)
+
+    def _noise(self, batch: Batch, like: Tensor) -> Tensor | None:
+        """Return the noise of all nodes in the order of the schedule, (N, C); None if there is none."""
+        encoder = self.encoder
+        if not (encoder.training and encoder.state_noise):
+            return None
+        is_noisy = torch.from_numpy(noisy_nodes(batch)[batch.schedule.order]).to(like.device)
+        return torch.randn(batch.node_count, encoder.state_size).to(like) * encoder.state_noise * is_noisy.unsqueeze(1)
 
     def answer(self, batch: Batch) -> Tensor:
         """Return the model's outputs for a batch, differentiable."""
@@ -153,17 +166,27 @@ class TorchEngine:
         return StepResult(float(value.detach()), None, outputs.detach())
 
 
-def _fold_up(cell: Cell, schedule: Schedule, label: Tensor | None, operator: Tensor, like: Tensor) -> list[Tensor]:
+def noisy_nodes(batch: Batch) -> npt.NDArray[np.bool_]:
+    """Say which nodes of a batch have noise in training: those that have a child and a parent."""
+    has_parent, is_noisy = batch.parents >= 0, np.zeros(batch.node_count, bool)
+    is_noisy[batch.parents[has_parent]] = True
+    return is_noisy & has_parent
+
+
+def _fold_up(
+    cell: Cell, schedule: Schedule, label: Tensor | None, operator: Tensor, like: Tensor, noise: Tensor | None
+) -> list[Tensor]:
     """Compute memories from the deepest level to the roots."""
     memory = like.new_zeros(0, cell.memory_size)
     memories = []
-    for level, x, kind in zip(
-        schedule.levels(), _by_level(label, schedule), _by_level(operator, schedule), strict=True
-    ):
+    columns = [_by_level(each, schedule) for each in (label, operator, noise)]
+    for level, x, kind, more in zip(schedule.levels(), *columns, strict=True):
         rows = torch.from_numpy(level.children).to(like.device)  # (n, W); row 0 is the absent child
         below = nn.functional.pad(memory, (0, 0, 1, 0))
         children = below.index_select(0, rows.flatten()).view(*rows.shape, cell.memory_size)
         memory = cell(x, children, kind)
+        if more is not None:
+            memory = torch.cat([memory[:, : cell.state_size] + more, memory[:, cell.state_size :]], 1)
         memories.append(memory)
     return memories
 
@@ -299,9 +322,10 @@ class FusedEngine(TorchEngine):
             return super().gradients(forest, trees, loss, classes)  # torch says what is wrong
         values, gradient, parts = flat.values.detach().numpy(), flat.gradient.numpy(), len(nodes.parts)
         weights = Weights(values[place], self._tables(values.dtype, training=True))
+        noise = _Noise.of(self.encoder, parts)
 
         def run(part: int) -> tuple[Vector, float, int] | None:
-            folded = nodes.fold(part, weights, share=self.encoder.share_subtrees, is_kept=True)
+            folded = nodes.fold(part, weights, share=self.encoder.share_subtrees, is_kept=True, noise=noise)
             if folded is None:
                 return None
             d_values = gradient if parts == 1 else np.zeros_like(gradient)
@@ -310,7 +334,9 @@ class FusedEngine(TorchEngine):
                 values[head_place], memory, folded.roots, own, len(classes), d_values[head_place]
             )
             d_vectors = np.zeros_like(nodes.vectors)
-            fold_backward(weights, folded.plan, folded.states, nodes.vectors, d_memory, d_values[place], d_vectors)
+            fold_backward(
+                weights, folded.plan, folded.states, nodes.vectors, folded.noise, d_memory, d_values[place], d_vectors
+            )
             return d_values, lost, right
 
         results = run_parts(run, parts)
@@ -359,11 +385,35 @@ class FusedEngine(TorchEngine):
         return self.layout.tables(dtype, training=training, more=[gather_translated, *more])
 
 
+class _Noise(NamedTuple):
+    """The noise of a batch: its standard deviation, and a seed for each part."""
+
+    deviation: float
+    seeds: list[int]
+
+    @classmethod
+    def of(cls, encoder: "TreeEncoder", parts: int) -> "_Noise | None":
+        """Draw the seeds; None if there is no noise."""
+        if not (encoder.training and encoder.state_noise):
+            return None
+        return cls(encoder.state_noise, torch.randint(2**62, (parts,)).tolist())
+
+    def rows(self, part: int, plan: Plan, roots: Ints, size: int, dtype: Any) -> Matrix:
+        """Return the noise of all units of a part, (U, C): zero for leaves, and for units of roots."""
+        generator = np.random.default_rng(self.seeds[part])
+        noise = generator.standard_normal((len(plan.row_of), size), np.float32).astype(dtype, copy=False)
+        noise *= dtype.type(self.deviation)
+        noise[np.diff(plan.children) == 0] = 0
+        noise[roots] = 0
+        return noise
+
+
 class _Folded(NamedTuple):
-    """The plan and the states of a part of a batch, and the units of its roots."""
+    """The plan, the states and the noise of a part of a batch, and the units of its roots."""
 
     plan: Plan
     states: States
+    noise: Matrix
     roots: Ints
 
 
@@ -376,7 +426,9 @@ class _Nodes:
         self.vectors: Matrix = alphabet.vectors.detach().contiguous().numpy()
         self._trees, self._columns, self._alphabet = trees, columns_of(forest), alphabet[:3]
 
-    def fold(self, part: int, weights: Weights, *, share: bool, is_kept: bool) -> _Folded | None:
+    def fold(
+        self, part: int, weights: Weights, *, share: bool, is_kept: bool, noise: _Noise | None = None
+    ) -> _Folded | None:
         """Compute the states of a part; None if something is wrong with its trees."""
         is_sound, *sides, roots = gather_translated(self._trees[self.parts[part]], *self._columns, *self._alphabet)
         if not is_sound:
@@ -385,15 +437,17 @@ class _Nodes:
         if self._siblings:
             parents, slots = link_siblings(parents)
         plan = make_plan(weights.tables, parents, slots, 0, operators, rows, share)
-        states = _forward(weights, plan, self.vectors, is_kept=is_kept)
-        return _Folded(plan, states, plan.unit_of[roots])
+        units, dtype, size = plan.unit_of[roots], weights.values.dtype, weights.tables.state_size
+        rows = np.empty((0, size), dtype) if noise is None else noise.rows(part, plan, units, size, dtype)
+        return _Folded(plan, _forward(weights, plan, self.vectors, rows, is_kept=is_kept), rows, units)
 
 
-def _forward(weights: Weights, plan: Plan, vectors: Matrix, *, is_kept: bool) -> States:
+def _forward(weights: Weights, plan: Plan, vectors: Matrix, noise: Matrix | None = None, *, is_kept: bool) -> States:
     """Run the forward pass in the thread's workspace: only the memories outlive the thread's next call."""
     dtype = weights.values.dtype
     room = workspace(dtype)
-    states = fold_forward(weights, plan, vectors, is_kept, room)
+    rows = np.empty((0, weights.tables.state_size), dtype) if noise is None else noise
+    states = fold_forward(weights, plan, vectors, rows, is_kept, room)
     needed = 16 * len(states) + sum(each.size for each in states[1:])
     if needed > len(room):
         grow_workspace(dtype, needed)
@@ -449,20 +503,26 @@ class _Work:
         operators = self.operators if len(layout.operators) > 1 else np.zeros_like(self.operators)
         trees = part_ends(batch.roots + 1, part_count(len(batch)))
         ends = [0, *(int(batch.roots[end - 1]) + 1 for end in trees)]
+        noise, size = _Noise.of(self.engine.encoder, len(trees)), layout.state_size
 
-        def run(part: int) -> tuple[Plan, States]:
+        def run(part: int) -> tuple[Plan, States, Matrix]:
             own = slice(ends[part], ends[part + 1])
             columns = batch.parents[own], batch.slots[own], own.start, operators[own], self.rows[own]
             plan = make_plan(self.weights.tables, *columns, self.share)
+            rows = np.empty((0, size), values.dtype)
+            if noise is not None:
+                first, last = trees[part - 1] if part else 0, trees[part]
+                roots = plan.unit_of[batch.roots[first:last] - own.start]
+                rows = noise.rows(part, plan, roots, size, values.dtype)
             if not is_kept:
-                return plan, _forward(self.weights, plan, labels, is_kept=False)
-            return plan, fold_forward(self.weights, plan, labels, True, np.empty(0, values.dtype))
+                return plan, _forward(self.weights, plan, labels, rows, is_kept=False), rows
+            return plan, fold_forward(self.weights, plan, labels, rows, True, np.empty(0, values.dtype)), rows
 
         self.parts = run_parts(run, len(trees))
-        firsts = [0, *itertools.accumulate(len(states.memory) for _, states in self.parts)]
-        numbered = [plan.unit_of + first for (plan, _), first in zip(self.parts, firsts, strict=False)]
+        firsts = [0, *itertools.accumulate(len(states.memory) for _, states, _ in self.parts)]
+        numbered = [plan.unit_of + first for (plan, *_), first in zip(self.parts, firsts, strict=False)]
         self.unit_of = numbered[0] if len(numbered) == 1 else np.concatenate(numbered)
-        memories = [states.memory for _, states in self.parts]
+        memories = [states.memory for _, states, _ in self.parts]
         return memories[0] if len(memories) == 1 else np.concatenate(memories)
 
     def backward(self, vectors: Tensor, d_memories: Tensor) -> tuple[Tensor, list[Tensor | None]]:
@@ -472,12 +532,12 @@ class _Work:
         flat = [] if self.flat is None else [self.flat.gradient.numpy()[self.place]]
         d_values = [*flat, *(np.zeros_like(self.weights.values) for _ in self.parts[len(flat) :])]
         d_vectors = [np.zeros_like(labels) for _ in self.parts]
-        ends = list(itertools.accumulate(len(states.memory) for _, states in self.parts))
+        ends = list(itertools.accumulate(len(states.memory) for _, states, _ in self.parts))
 
         def run(part: int) -> None:
-            (plan, states), start = self.parts[part], ends[part - 1] if part else 0
+            (plan, states, noise), start = self.parts[part], ends[part - 1] if part else 0
             d_memory = np.array(d_units[start : ends[part]], order="C")  # a copy, which is used up
-            fold_backward(self.weights, plan, states, labels, d_memory, d_values[part], d_vectors[part])
+            fold_backward(self.weights, plan, states, labels, noise, d_memory, d_values[part], d_vectors[part])
 
         run_parts(run, len(self.parts))
         for other in range(1, len(self.parts)):  # in their order, so that the sum is the same every time

@@ -7,9 +7,9 @@ from typing import Any, TypeVar, final
 import torch
 from torch import Tensor, nn
 
-from treefold.errors import ConfigurationError, require_choice
+from treefold.errors import ConfigurationError
 from treefold.kernels.layout import FlatLayout
-from treefold.nn.aggregators import AGGREGATORS, Aggregator
+from treefold.nn.aggregators import Aggregator, form_named
 from treefold.nn.cells import Cell
 from treefold.nn.cells.base import ChildGates
 from treefold.nn.encoder import TreeEncoder
@@ -135,8 +135,7 @@ def compress(model: Model, aggregator: str = "tucker", *, rank: int | None = Non
       state_size=6, out_size=6, arity=2, rank=3
       ...
     """
-    require_choice("compress", "aggregator", aggregator, AGGREGATORS)
-    form = AGGREGATORS[aggregator]
+    form = form_named(aggregator, "compress")
     if rank is not None and not form.has_rank:
         raise ConfigurationError(f"compress expects no rank for {aggregator!r}, got {rank}; leave it out.")
     if form.has_rank and rank is None:

@@ -31,6 +31,10 @@ def registered(kind: str, name: str) -> Any:
     ...
     treefold.errors.ConfigurationError: unknown aggregator 'tuker' (nearest known: 'tucker'), expected 'sum', ...
     """
+    if kind == "aggregator" and "+" in name:
+        for part in name.split("+"):
+            registered(kind, part)
+        return importlib.import_module("treefold.nn.aggregators").form_named(name)
     module, variable = _REGISTRIES[kind]
     registry: dict[str, Any] = getattr(importlib.import_module(module), variable)
     if name not in registry:

@@ -265,6 +265,7 @@ def test_kaiming_draws_each_factor_with_variance_two_over_the_terms_it_sums(name
         "full": {"tensor": 31 * 31},
         "tucker": {"slot_factors": 30, "core.tensor": 26 * 26, "output": 25},
         "canonical": {"slot_factors": 31, "output": 25},
+        "complex": {"slot_factors": 31, "output": 50},
         "tensor-train": {"start": 31, "cores": 31 * 25, "output": 25},
         "hadamard": {"coefficients": 4},
         "hadamard-product": {"factors": 1},

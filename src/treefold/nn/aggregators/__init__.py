@@ -1,7 +1,9 @@
 """Aggregators: the maps that combine a node's children, multi-affine in all forms but `Max`."""
 
+from treefold.errors import require_choice
 from treefold.nn.aggregators.base import Aggregator, Description, Initialisation
-from treefold.nn.aggregators.canonical import Canonical
+from treefold.nn.aggregators.canonical import Canonical, Complex
+from treefold.nn.aggregators.combined import Combination, Combined
 from treefold.nn.aggregators.full import Full
 from treefold.nn.aggregators.hadamard import Hadamard, HadamardProduct
 from treefold.nn.aggregators.max import Max
@@ -16,6 +18,7 @@ AGGREGATORS: dict[str, type[Aggregator]] = {
     "full": Full,
     "tucker": Tucker,
     "canonical": Canonical,
+    "complex": Complex,
     "tensor-train": TensorTrain,
     "hadamard": Hadamard,
     "hadamard-product": HadamardProduct,
@@ -28,6 +31,9 @@ __all__ = [
     "AGGREGATORS",
     "Aggregator",
     "Canonical",
+    "Combination",
+    "Combined",
+    "Complex",
     "Description",
     "Full",
     "Hadamard",
@@ -39,4 +45,17 @@ __all__ = [
     "Sum",
     "TensorTrain",
     "Tucker",
+    "form_named",
 ]
+
+
+def form_named(name: str, where: str = "a model") -> type[Aggregator] | Combination:
+    """Return the class of a form by its name, or the sum of several: ``"canonical+sum"``.
+
+    >>> form_named("canonical").__name__, form_named("canonical+sum").has_rank
+    ('Canonical', True)
+    """
+    names = name.split("+")
+    for each in names:
+        require_choice(where, "aggregator", each, AGGREGATORS)
+    return AGGREGATORS[name] if len(names) == 1 else Combination([AGGREGATORS[each] for each in names])

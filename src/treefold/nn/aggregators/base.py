@@ -2,14 +2,14 @@
 
 import abc
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Final, Literal, Self, TypedDict, final
+from typing import Any, ClassVar, Final, Literal, Self, TypedDict, final
 
 import torch
 from torch import Tensor, nn
 
-from treefold.errors import ConfigurationError, ShapeError, require_choice, require_positive
+from treefold.errors import ConfigurationError, ShapeError, nearest, require_choice, require_positive
 from treefold.kernels.layout import FormKernel, GatePlaces
 
 # Axes:  N nodes of one level · L child slots · C state size · K output size · R rank · M label size
@@ -48,10 +48,13 @@ class Aggregator(nn.Module, abc.ABC):
     """Whether the form has a rank."""
     mixes: ClassVar[bool] = True
     """Whether the form mixes coordinates; one that does not expects ``out_size`` = ``state_size``."""
+    has_free_output: ClassVar[bool] = True
+    """Whether its kernel can return another number of entries than the state has."""
+    options: ClassVar[Mapping[str, Any]] = {}
+    """Further arguments of the form, with their defaults; they become attributes."""
     equation: ClassVar[str]
     """The map in one line, for `describe`."""
 
-    @final
     def __init__(
         self,
         *,
@@ -62,9 +65,14 @@ class Aggregator(nn.Module, abc.ABC):
         label_size: int | None = None,
         shared: bool = False,
         initialisation: Initialisation = "balanced",
+        **options: Any,
     ) -> None:
         super().__init__()
         name = type(self).__name__
+        unknown = next((option for option in options if option not in self.options), None)
+        if unknown is not None:
+            known = f"the options {', '.join(self.options)}" if self.options else "no options"
+            raise ConfigurationError(f"{name} expects {known}, got {unknown!r}{nearest(unknown, self.options)}.")
         out_size = state_size if out_size is None else out_size
         require_positive(name, state_size=state_size, arity=arity, out_size=out_size)
         if label_size is not None:
@@ -83,6 +91,8 @@ class Aggregator(nn.Module, abc.ABC):
         self.rank = require_rank(name, rank) if self.has_rank else 0
         self.shared = shared or self.always_shared
         self.initialisation: Initialisation = initialisation
+        for option, default in self.options.items():
+            setattr(self, option, options.get(option, default))
         self.build()
         self.reset_parameters()
 
@@ -133,13 +143,17 @@ class Aggregator(nn.Module, abc.ABC):
     @final
     @classmethod
     def from_dense(
-        cls, tensor: Tensor, rank: int | None = None, *, label_size: int | None = None, shared: bool = False
+        cls,
+        tensor: Tensor,
+        rank: int | None = None,
+        *,
+        label_size: int | None = None,
+        shared: bool = False,
+        **options: Any,
     ) -> Self:
         """Represent a dense tensor, exactly if the form and the rank allow, else by its decomposition."""
-        if not isinstance(tensor, Tensor) or not tensor.is_floating_point() or not bool(torch.isfinite(tensor).all()):
-            got = f"a tensor of {tensor.dtype}" if isinstance(tensor, Tensor) else type(tensor).__name__
-            raise ShapeError(f"{cls.__name__}.from_dense expects a tensor of finite floating-point numbers, got {got}.")
-        result = cls(**dense_sizes(tensor, label_size), rank=rank, shared=shared).to(tensor)
+        sizes = dense_sizes(tensor, label_size, cls.__name__)
+        result = cls(**sizes, rank=rank, shared=shared, **options).to(tensor)
         with torch.no_grad():
             result.decompose(tensor.detach())
         return result
@@ -172,6 +186,17 @@ class Aggregator(nn.Module, abc.ABC):
                 else:
                     parameter.zero_()
 
+    def rescale(self, factor: float) -> None:
+        """Multiply the map by a positive factor: its output matrix if it has one, else all its parameters."""
+        own = dict(self.named_parameters())
+        for parameter in [own["output"]] if "output" in own else own.values():
+            parameter.mul_(factor)
+
+    @property
+    def summands(self) -> "Sequence[Aggregator]":
+        """The parts of a sum of forms; the aggregator itself if it is none."""
+        return [self]
+
     @property
     def takes_any_number(self) -> bool:
         """Whether this aggregator takes any number of children."""
@@ -202,6 +227,7 @@ class Aggregator(nn.Module, abc.ABC):
         """Return the sizes, for printing."""
         names = ["state_size", "out_size", "arity", "rank", "label_size", "shared"]
         values = [(name, getattr(self, name, None)) for name in names]
+        values += [(name, value) for name in self.options if (value := getattr(self, name)) != self.options[name]]
         return ", ".join(f"{name}={value}" for name, value in values if value)
 
     def _check(self, children: Tensor, label: Tensor | None) -> None:
@@ -271,8 +297,11 @@ class DenseSizes(TypedDict):
     label_size: int | None
 
 
-def dense_sizes(tensor: Tensor, label_size: int | None) -> DenseSizes:
+def dense_sizes(tensor: Tensor, label_size: int | None, name: str = "an aggregator") -> DenseSizes:
     """Read the sizes of an aggregator off its dense tensor, or say what is wrong with it."""
+    if not isinstance(tensor, Tensor) or not tensor.is_floating_point() or not bool(torch.isfinite(tensor).all()):
+        got = f"a tensor of {tensor.dtype}" if isinstance(tensor, Tensor) else type(tensor).__name__
+        raise ShapeError(f"{name}.from_dense expects a tensor of finite floating-point numbers, got {got}.")
     modes = list(tensor.shape[:-1])
     if label_size is not None and (not modes or modes[0] != label_size + 1):
         raise ShapeError(

@@ -1,6 +1,6 @@
 """The maximum of the children's images: the one form that is not multi-affine."""
 
-from typing import ClassVar, Final, final
+from typing import Any, ClassVar, Final, final
 
 import numpy as np
 import torch
@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from treefold.errors import ConfigurationError
 from treefold.kernels.affine import copy
-from treefold.kernels.compile import kernel
-from treefold.kernels.fold import is_present
+from treefold.kernels.compile import inlined, kernel
+from treefold.kernels.fold import child_image, is_present, operator_of, width_of
 from treefold.kernels.layout import FormKernel
 from treefold.kernels.records import Gradients, Groups, Ints, Matrix, Plan, States, Tables, Vector, Weights
 from treefold.nn.aggregators.base import present
@@ -72,16 +72,16 @@ class Max(Normalised):
 @kernel
 def max_plan(tables: Tables, groups: Groups, index: int, core_rows: Ints, longest: int) -> None:
     """Reserve room for the greatest images."""
-    groups[index].scratch = tables.cells[0].gates * tables.state_size
+    groups[index].scratch = tables.cells[0].gates * tables.operators[groups[index].operator].out_size
 
 
-@kernel
-def write_greatest(weights: Weights, plan: Plan, states: States, unit: int, greatest: Vector) -> None:
+@inlined
+def write_greatest(weights: Weights, plan: Plan, states: States, unit: int, operator: Any, greatest: Vector) -> None:
     """Write the greatest image of the children that are present, zero without any."""
     found = False
     for child in range(plan.children[unit], plan.children[unit + 1]):
         if is_present(weights, plan, states, child):
-            image = states.projected[plan.child_edge[child]]
+            image = child_image(plan, operator, child, states.projected)
             if found:
                 for k in range(len(greatest)):
                     if image[k] > greatest[k] or image[k] != image[k]:  # what is not a number stays one
@@ -99,12 +99,12 @@ def max_forward(
     weights: Weights, plan: Plan, states: States, labels: Matrix, start: int, stop: int, group: int, out: Matrix
 ) -> None:
     """Add up the bias, the label's image and the greatest of the children's, (G·C,)."""
-    operator = weights.tables.operators[plan.groups[group].operator]
-    greatest = states.scratch[: weights.tables.cells[0].gates * weights.tables.state_size]
+    operator = operator_of(weights, plan, group)
+    greatest = states.scratch[: width_of(weights, operator)]
     for unit in range(start, stop):
         line = out[unit]
         write_affine(weights, plan, states, unit, operator, line)
-        write_greatest(weights, plan, states, unit, greatest)
+        write_greatest(weights, plan, states, unit, operator, greatest)
         for k in range(len(greatest)):
             line[k] += greatest[k]
 
@@ -122,15 +122,16 @@ def max_backward(
     delta: Matrix,
 ) -> None:
     """Give the gradient to the bias, and each entry to the first child that has the greatest."""
-    operator, taken = weights.tables.operators[plan.groups[group].operator], weights.values.dtype.type(np.inf)
-    greatest = states.scratch[: weights.tables.cells[0].gates * weights.tables.state_size]
+    operator, taken = operator_of(weights, plan, group), weights.values.dtype.type(np.inf)
+    greatest = states.scratch[: width_of(weights, operator)]
     for unit in range(start, stop):
         line = delta[unit]
         affine_backward(weights, plan, gradients, unit, operator, line)
-        write_greatest(weights, plan, states, unit, greatest)
+        write_greatest(weights, plan, states, unit, operator, greatest)
         for child in range(plan.children[unit], plan.children[unit + 1]):
             if is_present(weights, plan, states, child):
-                image, d_image = states.projected[plan.child_edge[child]], gradients.projected[plan.child_edge[child]]
+                image = child_image(plan, operator, child, states.projected)
+                d_image = child_image(plan, operator, child, gradients.projected)
                 for k in range(len(greatest)):
                     if image[k] == greatest[k]:
                         d_image[k] += line[k]

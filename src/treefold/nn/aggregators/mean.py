@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from treefold.kernels.compile import kernel
-from treefold.kernels.fold import is_present, present_children
+from treefold.kernels.fold import child_image, is_present, operator_of, present_children, width_of
 from treefold.kernels.layout import FormKernel, GatePlaces
 from treefold.kernels.records import Gradients, Matrix, Plan, States, Weights
 from treefold.nn.aggregators.base import Aggregator, present, present_count
@@ -117,14 +117,14 @@ def mean_forward(
     weights: Weights, plan: Plan, states: States, labels: Matrix, start: int, stop: int, group: int, out: Matrix
 ) -> None:
     """Add up the bias, the label's image and the mean of the children's, (G·C,)."""
-    operator = weights.tables.operators[plan.groups[group].operator]
-    width = weights.tables.cells[0].gates * weights.tables.state_size
+    operator = operator_of(weights, plan, group)
+    width = width_of(weights, operator)
     for unit in range(start, stop):
         line = out[unit]
         write_affine(weights, plan, states, unit, operator, line)
         share = weights.values.dtype.type(1 / present_children(weights, plan, states, unit))
         for child in range(plan.children[unit], plan.children[unit + 1]):
-            image = states.projected[plan.child_edge[child]]  # zero if the child is absent
+            image = child_image(plan, operator, child, states.projected)  # zero if the child is absent
             for k in range(width):
                 line[k] += share * image[k]
 
@@ -142,14 +142,14 @@ def mean_backward(
     delta: Matrix,
 ) -> None:
     """Give the gradient to the bias, and its share to the image of each child that is present."""
-    operator = weights.tables.operators[plan.groups[group].operator]
-    width = weights.tables.cells[0].gates * weights.tables.state_size
+    operator = operator_of(weights, plan, group)
+    width = width_of(weights, operator)
     for unit in range(start, stop):
         line = delta[unit]
         affine_backward(weights, plan, gradients, unit, operator, line)
         share = weights.values.dtype.type(1 / present_children(weights, plan, states, unit))
         for child in range(plan.children[unit], plan.children[unit + 1]):
             if is_present(weights, plan, states, child):
-                image = gradients.projected[plan.child_edge[child]]
+                image = child_image(plan, operator, child, gradients.projected)
                 for k in range(width):
                     image[k] += share * line[k]

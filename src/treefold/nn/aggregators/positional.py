@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from treefold.kernels.compile import inlined, kernel
-from treefold.kernels.fold import is_present, present_children
+from treefold.kernels.fold import child_image, is_present, operator_of, present_children
 from treefold.kernels.layout import FormKernel
 from treefold.kernels.records import Gradients, Matrix, Plan, States, Weights
 from treefold.nn.aggregators.base import present, present_count
@@ -89,8 +89,8 @@ def positional_forward(
     weights: Weights, plan: Plan, states: States, labels: Matrix, start: int, stop: int, group: int, out: Matrix
 ) -> None:
     """Add up the bias, the label's image and the mean of the children's, mixed by position, (G·C,)."""
-    operator = weights.tables.operators[plan.groups[group].operator]
-    size, real = weights.tables.state_size, weights.values.dtype.type
+    operator = operator_of(weights, plan, group)
+    size, real = operator.out_size, weights.values.dtype.type
     for unit in range(start, stop):
         line = out[unit]
         write_affine(weights, plan, states, unit, operator, line)
@@ -101,7 +101,7 @@ def positional_forward(
                 first, last = real((1 - position) / count), real(position / count)
                 rank += 1
                 for gate in range(weights.tables.cells[0].gates):
-                    image = states.projected[plan.child_edge[child], 2 * gate * size : 2 * (gate + 1) * size]
+                    image = child_image(plan, operator, child, states.projected)[2 * gate * size :]
                     for k in range(size):
                         line[gate * size + k] += first * image[k] + last * image[size + k]
 
@@ -119,8 +119,8 @@ def positional_backward(
     delta: Matrix,
 ) -> None:
     """Give the gradient to the bias, and its shares to both images of each child that is present."""
-    operator = weights.tables.operators[plan.groups[group].operator]
-    size, real = weights.tables.state_size, weights.values.dtype.type
+    operator = operator_of(weights, plan, group)
+    size, real = operator.out_size, weights.values.dtype.type
     for unit in range(start, stop):
         line = delta[unit]
         affine_backward(weights, plan, gradients, unit, operator, line)
@@ -131,7 +131,7 @@ def positional_backward(
                 first, last = real((1 - position) / count), real(position / count)
                 rank += 1
                 for gate in range(weights.tables.cells[0].gates):
-                    image = gradients.projected[plan.child_edge[child], 2 * gate * size : 2 * (gate + 1) * size]
+                    image = child_image(plan, operator, child, gradients.projected)[2 * gate * size :]
                     for k in range(size):
                         image[k] += first * line[gate * size + k]
                         image[size + k] += last * line[gate * size + k]

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from treefold.kernels.compile import inlined, kernel
+from treefold.kernels.fold import child_image, label_image, operator_of, width_of
 from treefold.kernels.layout import FormKernel, GatePlaces
 from treefold.kernels.records import Gradients, Matrix, Plan, States, Vector, Weights
 from treefold.nn.aggregators.base import Aggregator
@@ -120,12 +121,12 @@ def sum_kernel(size: int) -> FormKernel:
 @inlined
 def write_affine(weights: Weights, plan: Plan, states: States, unit: int, operator: Any, line: Vector) -> None:
     """Write W x + b, (G·C,)."""
-    width = weights.tables.cells[0].gates * weights.tables.state_size
+    width = width_of(weights, operator)
     bias = weights.values[operator.core : operator.core + width]
     for k in range(width):
         line[k] = bias[k]
     if operator.label_size > 0:
-        image = states.label[plan.label_of[unit]]
+        image = label_image(plan, operator, unit, states.label)
         for k in range(width):
             line[k] += image[k]
 
@@ -133,12 +134,12 @@ def write_affine(weights: Weights, plan: Plan, states: States, unit: int, operat
 @inlined
 def affine_backward(weights: Weights, plan: Plan, gradients: Gradients, unit: int, operator: Any, line: Vector) -> None:
     """Give the gradient to b and to the label's image."""
-    width = weights.tables.cells[0].gates * weights.tables.state_size
+    width = width_of(weights, operator)
     bias = gradients.values[operator.core : operator.core + width]
     for k in range(width):
         bias[k] += line[k]
     if operator.label_size > 0:
-        image = gradients.label[plan.label_of[unit]]
+        image = label_image(plan, operator, unit, gradients.label)
         for k in range(width):
             image[k] += line[k]
 
@@ -148,13 +149,13 @@ def sum_forward(
     weights: Weights, plan: Plan, states: States, labels: Matrix, start: int, stop: int, group: int, out: Matrix
 ) -> None:
     """Add up the bias and the images, (G·C,)."""
-    operator = weights.tables.operators[plan.groups[group].operator]
-    width = weights.tables.cells[0].gates * weights.tables.state_size
+    operator = operator_of(weights, plan, group)
+    width = width_of(weights, operator)
     for unit in range(start, stop):
         line = out[unit]
         write_affine(weights, plan, states, unit, operator, line)
         for t in range(plan.children[unit], plan.children[unit + 1]):
-            image = states.projected[plan.child_edge[t]]
+            image = child_image(plan, operator, t, states.projected)
             for k in range(width):
                 line[k] += image[k]
 
@@ -172,12 +173,12 @@ def sum_backward(
     delta: Matrix,
 ) -> None:
     """Give the gradient to the bias and to every image."""
-    operator = weights.tables.operators[plan.groups[group].operator]
-    width = weights.tables.cells[0].gates * weights.tables.state_size
+    operator = operator_of(weights, plan, group)
+    width = width_of(weights, operator)
     for unit in range(start, stop):
         line = delta[unit]
         affine_backward(weights, plan, gradients, unit, operator, line)
         for t in range(plan.children[unit], plan.children[unit + 1]):
-            image = gradients.projected[plan.child_edge[t]]
+            image = child_image(plan, operator, t, gradients.projected)
             for k in range(width):
                 image[k] += line[k]

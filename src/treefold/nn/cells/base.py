@@ -3,19 +3,24 @@
 import abc
 import copy
 from collections.abc import Callable
-from typing import Literal, final
+from typing import Any, Literal, final
 
 import torch
 from torch import Tensor, nn
 
 from treefold.errors import ConfigurationError, require_choice, require_positive
 from treefold.kernels.layout import CellKernel, CellLayout
-from treefold.nn.aggregators import AGGREGATORS, Aggregator, Initialisation
+from treefold.nn.aggregators import Aggregator, Initialisation, form_named
 from treefold.nn.aggregators.sum import sum_kernel
 
 # Axes:  N nodes of one level · L child slots · C state size · S memory size, what a node hands to its parent · M label size
-Activation = Literal["tanh", "sigmoid"]
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "sigmoid": torch.sigmoid}
+Activation = Literal["tanh", "sigmoid", "sharp-sigmoid", "clamp"]
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "tanh": torch.tanh,
+    "sigmoid": torch.sigmoid,
+    "sharp-sigmoid": lambda z: torch.sigmoid(4 * z - 2),  # of slope one at one half
+    "clamp": lambda z: z.clamp(0, 1),
+}
 
 
 class Cell(nn.Module, abc.ABC):
@@ -180,29 +185,36 @@ def make_aggregator(
     label_size: int | None,
     shared: bool,
     initialisation: Initialisation,
+    *,
+    out_size: int | None = None,
+    **options: Any,
 ) -> Aggregator:
-    """Make an aggregator by name and sizes, or take the object."""
+    """Make an aggregator by name and sizes, or take the object; ``out_size`` is that of a hidden layer."""
     if isinstance(aggregator, Aggregator):
-        if (state_size, arity, rank, label_size, shared) != (None, None, None, None, False):
+        if (state_size, arity, rank, label_size, shared, options) != (None, None, None, None, False, {}):
             raise ConfigurationError("a cell expects an aggregator object or its sizes, got both; leave the sizes out.")
-        if aggregator.out_size != aggregator.state_size:
+        expected = aggregator.state_size if out_size is None else out_size
+        if aggregator.out_size != expected:
             raise ConfigurationError(
-                f"a cell expects an aggregator with out_size = state_size, got {aggregator.out_size} and {aggregator.state_size}."
+                f"a cell expects an aggregator with out_size = {'state_size' if out_size is None else 'hidden'}, "
+                f"got {aggregator.out_size} and {expected}."
             )
         return aggregator
-    require_choice("a cell", "aggregator", aggregator, AGGREGATORS)
+    form = form_named(aggregator, "a cell")
     if state_size is None or arity is None:
         raise ConfigurationError(
             f"a cell expects state_size and arity for aggregator={aggregator!r}, got {state_size} and {arity}; "
             f"arity is the greatest number of children, forest.arity."
         )
-    return AGGREGATORS[aggregator](
+    return form(
         state_size=state_size,
+        out_size=out_size,
         arity=arity,
         rank=rank,
         label_size=label_size,
         shared=shared,
         initialisation=initialisation,
+        **options,
     )
 
 
