@@ -71,6 +71,8 @@ class FormKernel:
     label_images: int = 0
     core: int = 0
     """Numbers that belong to no input: a tensor, a bias."""
+    rank: int = 0
+    """The rank that its functions see, if it is not the form's own."""
     has_output: bool = False
     has_orders: bool = False
     """Whether it needs the tables of multisets of coordinates."""
@@ -274,7 +276,7 @@ class CellLayout(FlatLayout):
         assert form is not None
         extra = 0 if child_gates is None else size
         row = self._add_operator(form, activation)
-        row |= {"shared": int(pattern.shared), "rank": pattern.rank or size, "arity": pattern.arity}
+        row |= {"shared": int(pattern.shared), "rank": form.rank or pattern.rank or size, "arity": pattern.arity}
         row["normalises"] = int(pattern.normalises)
         for slot in range(1 if pattern.shared else pattern.arity):
             part = gates * (form.images if slot or form.first_images is None else form.first_images)

@@ -7,6 +7,7 @@ from typing import Any, TypeVar, final
 import torch
 from torch import Tensor, nn
 
+from treefold._moved import RENAMED_FORMS
 from treefold.errors import ConfigurationError, require_choice
 from treefold.kernels.layout import FlatLayout
 from treefold.nn.aggregators import AGGREGATORS, Aggregator
@@ -124,8 +125,10 @@ def readout_of(encoder: TreeEncoder, name: str) -> Readout:
     return Readout(name, state_size=encoder.out_size, label_size=label_size)
 
 
-def compress(model: Model, aggregator: str = "tucker", *, rank: int | None = None) -> Model:
+def compress(model: Model, aggregator: str = "tucker", *, rank: int | None = None, **options: Any) -> Model:
     """Return a copy of a model with the tensors of its cells' aggregators decomposed into another form; the model stays.
+
+    ``options`` are those of the form, such as the ``block_size`` of `Blockwise`.
 
     Forms that are always shared, such as mean, also share the gates of the children, and take the mean of their memories.
 
@@ -135,6 +138,7 @@ def compress(model: Model, aggregator: str = "tucker", *, rank: int | None = Non
       state_size=6, out_size=6, arity=2, rank=3
       ...
     """
+    aggregator = RENAMED_FORMS.get(aggregator, aggregator)
     require_choice("compress", "aggregator", aggregator, AGGREGATORS)
     form = AGGREGATORS[aggregator]
     if rank is not None and not form.has_rank:
@@ -157,7 +161,7 @@ def compress(model: Model, aggregator: str = "tucker", *, rank: int | None = Non
                     )
                 with torch.no_grad():
                     tensor = module.to_dense()
-                made = form.from_dense(tensor, rank, label_size=module.label_size, shared=module.shared)
+                made = form.from_dense(tensor, rank, label_size=module.label_size, shared=module.shared, **options)
                 made.initialisation = module.initialisation
                 made.train(module.training)
                 made.requires_grad_(all(parameter.requires_grad for parameter in module.parameters()))

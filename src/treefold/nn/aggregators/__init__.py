@@ -1,9 +1,11 @@
 """Aggregators: the maps that combine a node's children, multi-affine in all forms but `Max`."""
 
+from typing import Any
+
 from treefold.nn.aggregators.base import Aggregator, Description, Initialisation
+from treefold.nn.aggregators.blockwise import Blockwise, HadamardProduct
 from treefold.nn.aggregators.canonical import Canonical
 from treefold.nn.aggregators.full import Full
-from treefold.nn.aggregators.hadamard import Hadamard, HadamardProduct
 from treefold.nn.aggregators.max import Max
 from treefold.nn.aggregators.mean import Mean
 from treefold.nn.aggregators.positional import Positional
@@ -17,7 +19,7 @@ AGGREGATORS: dict[str, type[Aggregator]] = {
     "tucker": Tucker,
     "canonical": Canonical,
     "tensor-train": TensorTrain,
-    "hadamard": Hadamard,
+    "blockwise": Blockwise,
     "hadamard-product": HadamardProduct,
     "mean": Mean,
     "positional": Positional,
@@ -27,10 +29,10 @@ AGGREGATORS: dict[str, type[Aggregator]] = {
 __all__ = [
     "AGGREGATORS",
     "Aggregator",
+    "Blockwise",
     "Canonical",
     "Description",
     "Full",
-    "Hadamard",
     "HadamardProduct",
     "Initialisation",
     "Max",
@@ -40,3 +42,12 @@ __all__ = [
     "TensorTrain",
     "Tucker",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Hadamard":
+        import warnings
+
+        warnings.warn("Hadamard is now called Blockwise, with block_size=1.", DeprecationWarning, stacklevel=2)
+        return Blockwise
+    raise AttributeError(f"module 'treefold.nn.aggregators' has no attribute {name!r}")

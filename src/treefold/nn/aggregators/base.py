@@ -2,14 +2,14 @@
 
 import abc
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Final, Literal, Self, TypedDict, final
+from typing import Any, ClassVar, Final, Literal, Self, TypedDict, final
 
 import torch
 from torch import Tensor, nn
 
-from treefold.errors import ConfigurationError, ShapeError, require_choice, require_positive
+from treefold.errors import ConfigurationError, ShapeError, nearest, require_choice, require_positive
 from treefold.kernels.layout import FormKernel, GatePlaces
 
 # Axes:  N nodes of one level · L child slots · C state size · K output size · R rank · M label size
@@ -48,6 +48,8 @@ class Aggregator(nn.Module, abc.ABC):
     """Whether the form has a rank."""
     mixes: ClassVar[bool] = True
     """Whether the form mixes coordinates; one that does not expects ``out_size`` = ``state_size``."""
+    options: ClassVar[Mapping[str, Any]] = {}
+    """The arguments that this form has beside the sizes, with their defaults; each is an attribute."""
     equation: ClassVar[str]
     """The map in one line, for `describe`."""
 
@@ -62,9 +64,16 @@ class Aggregator(nn.Module, abc.ABC):
         label_size: int | None = None,
         shared: bool = False,
         initialisation: Initialisation = "balanced",
+        **options: Any,
     ) -> None:
         super().__init__()
         name = type(self).__name__
+        for option in options:
+            if option not in self.options:
+                known = f"the options {', '.join(self.options)}" if self.options else "no options"
+                raise ConfigurationError(
+                    f"{name} expects {known}, got {option}={options[option]!r}{nearest(option, self.options)}; leave it out."
+                )
         out_size = state_size if out_size is None else out_size
         require_positive(name, state_size=state_size, arity=arity, out_size=out_size)
         if label_size is not None:
@@ -83,6 +92,8 @@ class Aggregator(nn.Module, abc.ABC):
         self.rank = require_rank(name, rank) if self.has_rank else 0
         self.shared = shared or self.always_shared
         self.initialisation: Initialisation = initialisation
+        for option, default in self.options.items():
+            setattr(self, option, options.get(option, default))
         self.build()
         self.reset_parameters()
 
@@ -133,13 +144,19 @@ class Aggregator(nn.Module, abc.ABC):
     @final
     @classmethod
     def from_dense(
-        cls, tensor: Tensor, rank: int | None = None, *, label_size: int | None = None, shared: bool = False
+        cls,
+        tensor: Tensor,
+        rank: int | None = None,
+        *,
+        label_size: int | None = None,
+        shared: bool = False,
+        **options: Any,
     ) -> Self:
         """Represent a dense tensor, exactly if the form and the rank allow, else by its decomposition."""
         if not isinstance(tensor, Tensor) or not tensor.is_floating_point() or not bool(torch.isfinite(tensor).all()):
             got = f"a tensor of {tensor.dtype}" if isinstance(tensor, Tensor) else type(tensor).__name__
             raise ShapeError(f"{cls.__name__}.from_dense expects a tensor of finite floating-point numbers, got {got}.")
-        result = cls(**dense_sizes(tensor, label_size), rank=rank, shared=shared).to(tensor)
+        result = cls(**dense_sizes(tensor, label_size), rank=rank, shared=shared, **options).to(tensor)
         with torch.no_grad():
             result.decompose(tensor.detach())
         return result
@@ -199,10 +216,15 @@ class Aggregator(nn.Module, abc.ABC):
         )
 
     def extra_repr(self) -> str:
-        """Return the sizes, for printing."""
+        """Return the sizes, and the options that are not the default, for printing."""
         names = ["state_size", "out_size", "arity", "rank", "label_size", "shared"]
         values = [(name, getattr(self, name, None)) for name in names]
-        return ", ".join(f"{name}={value}" for name, value in values if value)
+        chosen = [
+            (name, getattr(self, name)) for name, default in self.options.items() if getattr(self, name) != default
+        ]
+        return ", ".join(
+            [f"{name}={value}" for name, value in values if value] + [f"{name}={value!r}" for name, value in chosen]
+        )
 
     def _check(self, children: Tensor, label: Tensor | None) -> None:
         name = type(self).__name__

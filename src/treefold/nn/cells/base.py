@@ -3,11 +3,12 @@
 import abc
 import copy
 from collections.abc import Callable
-from typing import Literal, final
+from typing import Any, Literal, final
 
 import torch
 from torch import Tensor, nn
 
+from treefold._moved import RENAMED_FORMS
 from treefold.errors import ConfigurationError, require_choice, require_positive
 from treefold.kernels.layout import CellKernel, CellLayout
 from treefold.nn.aggregators import AGGREGATORS, Aggregator, Initialisation
@@ -180,16 +181,18 @@ def make_aggregator(
     label_size: int | None,
     shared: bool,
     initialisation: Initialisation,
+    **options: Any,
 ) -> Aggregator:
-    """Make an aggregator by name and sizes, or take the object."""
+    """Make an aggregator by name, sizes and the options of its form, or take the object."""
     if isinstance(aggregator, Aggregator):
-        if (state_size, arity, rank, label_size, shared) != (None, None, None, None, False):
+        if options or (state_size, arity, rank, label_size, shared) != (None, None, None, None, False):
             raise ConfigurationError("a cell expects an aggregator object or its sizes, got both; leave the sizes out.")
         if aggregator.out_size != aggregator.state_size:
             raise ConfigurationError(
                 f"a cell expects an aggregator with out_size = state_size, got {aggregator.out_size} and {aggregator.state_size}."
             )
         return aggregator
+    aggregator = RENAMED_FORMS.get(aggregator, aggregator)
     require_choice("a cell", "aggregator", aggregator, AGGREGATORS)
     if state_size is None or arity is None:
         raise ConfigurationError(
@@ -203,6 +206,7 @@ def make_aggregator(
         label_size=label_size,
         shared=shared,
         initialisation=initialisation,
+        **options,
     )
 
 

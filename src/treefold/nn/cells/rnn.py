@@ -1,6 +1,6 @@
 """The recursive neuron: one aggregator, then an activation."""
 
-from typing import final
+from typing import Any, final
 
 from torch import Tensor
 
@@ -40,7 +40,7 @@ _KERNEL = CellKernel(rnn_forward, rnn_backward)
 class TreeRNN(InnerCell):
     r"""The recursive neuron: :math:`h_v = \sigma(f(x_v, h_{v1}, \dots, h_{vL}))` with an aggregator f.
 
-    ``aggregator`` is a name of `AGGREGATORS` with its sizes, or an aggregator object.
+    ``aggregator`` is a name of `AGGREGATORS` with its sizes and the options of its form, or an aggregator object.
 
     >>> import torch
     >>> cell = TreeRNN("sum", state_size=4, arity=2, label_size=3)
@@ -61,10 +61,11 @@ class TreeRNN(InnerCell):
         shared: bool = False,
         activation: Activation = "tanh",
         initialisation: Initialisation = "balanced",
+        **options: Any,
     ) -> None:
         super().__init__()
         require_choice("TreeRNN", "activation", activation, ACTIVATIONS)
-        pattern = make_aggregator(aggregator, state_size, arity, rank, label_size, shared, initialisation)
+        pattern = make_aggregator(aggregator, state_size, arity, rank, label_size, shared, initialisation, **options)
         take_sizes(self, pattern)
         self.memory_size = self.state_size
         self.activation = activation
