@@ -123,7 +123,7 @@ class ModelSettings(Settings):
     hidden: tuple[Count, ...] = (20, 20)
     comparison_size: Count = 75
     dropout: Share = 0.0
-    comparison: Literal["tensor", "distance"] = "tensor"
+    comparison: Literal["tensor", "distance", "blockwise"] = "tensor"
     levels: Levels = 5
     min_count: Count | None = None
     label_dropout: Share = 0.0
