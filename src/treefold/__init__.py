@@ -128,7 +128,7 @@ def __getattr__(name: str) -> Any:
     try:
         for home in [_HOMES[name]] if name in _HOMES else _REGISTRIES:
             module = import_module(home)
-            if name in _HOMES or name in module.__all__:
+            if name in _HOMES or name in module.__all__ or home == _moved.RENAMED_CLASSES.get(name):
                 return getattr(module, name)
     finally:
         if was_enabled:

@@ -27,6 +27,7 @@ MOVED: Final = {
     "treefold.functional": "treefold.nn.math.functional",
     "treefold.labels": "treefold.nn.labels",
     "treefold.models": "treefold.nn",
+    "treefold.nn.aggregators.hadamard": "treefold.nn.aggregators.blockwise",
     "treefold.readers": "treefold.data.readers",
     "treefold.reporting": "treefold.sweeps.report",
     "treefold.saving": "treefold.training.saving",
@@ -37,6 +38,12 @@ MOVED: Final = {
     "treefold.vocabulary": "treefold.trees.vocabulary",
 }
 """The new names of modules by their old names; submodules of a moved package moved along with it."""
+
+RENAMED_FORMS: Final = {"hadamard": "blockwise"}
+"""The new names of aggregators by their old names."""
+
+RENAMED_CLASSES: Final = {"Hadamard": "treefold.nn.aggregators"}
+"""The modules that know old names of classes, and warn."""
 
 
 def new_name(name: str) -> str | None:

@@ -144,7 +144,9 @@ def test_glycans_of_one_order_are_read_and_broken_names_are_left_out(tmp_path: P
         file.write("\n".join(["target,order", *rows]))
     data = DATA["glycan_order"](tmp_path)
     assert (data.classes, np.bincount(data.targets).tolist()) == (("A", "B"), [10, 10])
-    assert sorted(str(tree) for tree in data.forest) == sorted(f"{name}{n}" for name in ("Gal", "Glc") for n in range(10))
+    assert sorted(str(tree) for tree in data.forest) == sorted(
+        f"{name}{n}" for name in ("Gal", "Glc") for n in range(10)
+    )
     assert {name: len(part) for name, part in data.splits.items()} == {"train": 12, "validation": 4, "test": 4}
 
 

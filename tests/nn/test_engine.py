@@ -112,10 +112,11 @@ def test_loss_right_answers_and_gradients_are_those_of_autograd(
         assert_same_step(model, LISTOPS, CHOSEN, CLASSES, fused=not is_split)
 
 
-@pytest.mark.parametrize("aggregator", ["sum", "full"])
-def test_a_step_on_pairs_is_that_of_autograd(aggregator: str) -> None:
+@pytest.mark.parametrize("aggregator", ["sum", "full", "blockwise"])
+@pytest.mark.parametrize("comparison", ["tensor", "blockwise"])
+def test_a_step_on_pairs_is_that_of_autograd(aggregator: str, comparison: str) -> None:
     with threads(1):
-        assert_same_step(pair_model(aggregator), SENTENCES, PAIRS, PAIR_CLASSES)
+        assert_same_step(pair_model(aggregator, comparison=comparison), SENTENCES, PAIRS, PAIR_CLASSES)
 
 
 @pytest.mark.parametrize("hidden", [(), (3,), (5, 7, 2)])

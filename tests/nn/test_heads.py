@@ -145,6 +145,78 @@ def test_both_engines_compare_pairs_alike_with_all_gradients(make: Any) -> None:
     torch.testing.assert_close(found[0][1:], found[1][1:])
 
 
+def entrywise(**sizes: int) -> PairClassifier:
+    return PairClassifier(**{"in_size": 4, "classes": 6, "hidden_size": 5, **sizes}, comparison="blockwise")  # type: ignore[arg-type]
+
+
+def test_pairs_are_compared_entry_by_entry_and_left_differs_from_right() -> None:
+    torch.manual_seed(1)
+    head = entrywise().double()
+    states = torch.randn(10, 4, dtype=torch.float64)
+    weights, bias = head.comparison.linear.weight.tolist(), head.comparison.linear.bias.tolist()
+    last, constant = head.scores.weight.tolist(), head.scores.bias.tolist()
+    for pair, scores in enumerate(head(states).tolist()):
+        left, right = states[pair].tolist(), states[5 + pair].tolist()
+        inputs = [*(one * other for one, other in zip(left, right, strict=True)), *left, *right]
+        z = [
+            math.fsum([b, *(w * x for w, x in zip(row, inputs, strict=True))])
+            for row, b in zip(weights, bias, strict=True)
+        ]
+        z = [max(each, 0) + 0.01 * min(each, 0) for each in z]
+        expected = [
+            math.fsum([c, *(v * x for v, x in zip(row, z, strict=True))]) for row, c in zip(last, constant, strict=True)
+        ]
+        np.testing.assert_allclose(scores, expected, rtol=1e-10, atol=1e-12)
+    swapped = head(torch.cat([states[5:], states[:5]]))
+    assert not torch.allclose(swapped, head(states))
+    before = head(states)
+    with torch.no_grad():  # the weights of left and right change places with them
+        head.comparison.linear.weight.copy_(head.comparison.linear.weight[:, [0, 1, 2, 3, 8, 9, 10, 11, 4, 5, 6, 7]])
+    torch.testing.assert_close(head(torch.cat([states[5:], states[:5]])), before)
+    with pytest.raises(TreeError, match="pairs expect an even number of trees, left ones then right ones, got 3"):
+        head(states[:3])
+    shapes = [tuple(each.shape) for each in PairClassifier(in_size=8, classes=7, comparison="blockwise").parameters()]
+    assert shapes == [(75, 24), (75,), (7, 75), (7,)]
+
+
+def test_an_entry_wise_comparison_has_the_gradients_of_finite_differences() -> None:
+    torch.manual_seed(2)
+    head = entrywise().double()
+    states = torch.randn(6, 4, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda states, *_: head(states), (states, *head.parameters()))
+
+
+@pytest.mark.parametrize(("size", "hidden", "pairs"), [(1, 1, 1), (3, 75, 5), (7, 2, 8)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_kernel_of_an_entry_wise_comparison_is_its_formula(
+    size: int, hidden: int, pairs: int, dtype: torch.dtype
+) -> None:
+    torch.manual_seed(size)
+    head = entrywise(in_size=size, classes=3, hidden_size=hidden).to(dtype)
+    generator = np.random.default_rng(pairs)
+    memory = torch.randn(6, 2 * size, dtype=dtype, requires_grad=True)
+    roots = generator.integers(0, 6, 2 * pairs)  # some more than once, some on both sides
+    left, right = memory[roots[:pairs], :size], memory[roots[pairs:], :size]
+    product, one, other = head.comparison.linear.weight.split(size, dim=1)
+    images = (left * right) @ product.t() + left @ one.t() + right @ other.t() + head.comparison.linear.bias
+    expected = head.scores(torch.where(images > 0, images, _LEAK * images))
+    tolerance = 1e-10 if dtype == torch.float64 else 2e-4
+    assert_kernel_equals(head, memory, roots, generator.integers(0, 3, pairs), pairs + 2, expected, tolerance)
+
+
+def test_an_entry_wise_comparison_that_is_not_plain_is_left_to_torch() -> None:
+    assert entrywise().kernel() is not None
+    with_dropout = PairClassifier(in_size=4, classes=2, comparison="blockwise", dropout=0.5)
+    assert with_dropout.kernel() is None
+    for change in (nn.utils.parametrizations.weight_norm, lambda linear: linear.register_forward_hook(print)):
+        head = entrywise()
+        change(head.comparison.linear)
+        assert head.kernel() is None
+    head = entrywise()
+    head.comparison.linear = nn.Linear(12, 5, bias=False)
+    assert head.kernel() is None
+
+
 def test_a_comparison_has_the_sizes_of_tai_et_al() -> None:
     head = PairRegressor(in_size=150)
     shapes = {name: tuple(each.shape) for name, each in head.named_parameters()}
@@ -246,7 +318,9 @@ def test_a_pair_classifier_s_kernel_is_its_formula(size: int, hidden: int, pairs
     assert_kernel_equals(head, memory, roots, generator.integers(0, 3, pairs), pairs, expected)
 
 
-@pytest.mark.parametrize("head", [Classifier(in_size=2, classes=2, hidden=(3,)), PairClassifier(in_size=2, classes=2)])
+@pytest.mark.parametrize(
+    "head", [Classifier(in_size=2, classes=2, hidden=(3,)), PairClassifier(in_size=2, classes=2), entrywise(in_size=2)]
+)
 def test_a_state_that_is_not_a_number_shows_in_the_scores(head: Head) -> None:
     kernel = kernel_of(head.double())
     values = kernel.layout.pack([each.detach() for each in kernel.layout.parameters])

@@ -7,12 +7,12 @@ import torch
 
 from treefold import Embedding, Forest, LeafLSTM, PerLabel, Thermometer, TreeLSTM
 from treefold.errors import ConfigurationError, ReadError, TreeError
-from treefold.nn.aggregators import Tucker
+from treefold.nn.aggregators import Blockwise, Tucker
 from treefold.nn.labels import Features
 from treefold.training.build import Labels, build_model, facts_of, resolve
 from treefold.training.examples import Examples
 from treefold.training.saving import SavedModel, load_model
-from treefold.training.settings import ModelSettings, RunSettings, TrainingSettings
+from treefold.training.settings import ModelSettings, RunSettings, TrainingSettings, to_toml
 from treefold.training.trainer import fit
 
 
@@ -69,6 +69,43 @@ def test_settings_say_that_normalised_forms_are_shared(aggregator: str, shared: 
     settings, labels = resolve(ModelSettings(aggregator=aggregator, shared=shared), facts_of(Forest(["(f a b)"])))
     assert settings.shared and settings.rank is None
     assert build_model(settings, labels, "tree", 2).encoder.cell("up").arity_of(0) is None
+
+
+def test_options_of_a_form_reach_it_and_are_saved(tmp_path: Path) -> None:
+    given = ModelSettings(aggregator="blockwise", state_size=6, block_size=3, start="product", shared=True, cell="rnn")
+    settings, labels = resolve(given, facts_of(Forest(["(f a b)"])))
+    model = build_model(settings, labels, "tree", 2)
+    form = model.encoder.cell("up").get_submodule("cells.0.transition")
+    assert isinstance(form, Blockwise) and (form.block_size, form.start) == (3, "product")
+    saved = SavedModel(model, RunSettings(model=settings), labels, ("no", "yes"), 2)
+    saved.save(tmp_path / "model")
+    again = load_model(tmp_path / "model")
+    assert again.settings.model == settings
+    assert torch.equal(again.model(Forest(["(f (f b a) a)"])), model(Forest(["(f (f b a) a)"])))
+
+
+def test_an_option_is_refused_for_a_form_that_has_none() -> None:
+    facts = facts_of(Forest(["(f a b)"]))
+    message = (
+        "block_size expects a form that has this option, such as blockwise, got block_size=2 for aggregator='{}'; "
+        "leave it out, or choose another aggregator"
+    )
+    for given in ({}, {"aggregator": "full"}):
+        with pytest.raises(ConfigurationError, match=message.format(given.get("aggregator", "tucker"))):
+            resolve(ModelSettings(block_size=2, **given), facts)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="start expects a form that has this option, such as blockwise, got"):
+        resolve(ModelSettings(start="product", aggregator="sum"), facts)
+    settings, labels = resolve(ModelSettings(aggregator="blockwise", block_size=7), facts)
+    with pytest.raises(
+        ConfigurationError, match="expects a block_size that divides state_size=20, got 7; choose one of 1,"
+    ):
+        build_model(settings, labels, "tree", 2)
+
+
+def test_the_old_name_of_a_form_is_translated() -> None:
+    settings = ModelSettings.of({"aggregator": "hadamard"})
+    assert settings == ModelSettings(aggregator="blockwise") and 'aggregator = "blockwise"' in to_toml(settings)
+    assert ModelSettings.of({"aggregator": "none"}).aggregator is None
 
 
 # Open vocabularies ------------------------------------------------------------------------------------------------------

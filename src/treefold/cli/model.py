@@ -258,6 +258,7 @@ def compress(
         str, typer.Option(help="The new form, such as `tucker` or `canonical`; an unknown name lists all forms.")
     ] = "tucker",
     rank: Annotated[int | None, typer.Option(min=1, help="The rank of the new form.")] = None,
+    block_size: Annotated[int | None, typer.Option(min=1, help="The size of the blocks of `blockwise`.")] = None,
     data: Annotated[Path | None, typer.Option(help="A data set on which to compare both models.")] = None,
     force: Force = False,
     plugins: Plugins = None,
@@ -285,9 +286,11 @@ def compress(
     examples = None if data is None else Dataset.open(data)
     require_dense_fits(saved)
     with progress("decomposing"):
-        model = compress_model(saved.model, aggregator, rank=rank)
+        options = {} if block_size is None else {"block_size": block_size}
+        model = compress_model(saved.model, aggregator, rank=rank, **options)
     shared = saved.settings.model.shared or form.always_shared
-    changed = saved.settings.model.model_copy(update={"aggregator": aggregator, "rank": rank, "shared": shared})
+    new = {"aggregator": aggregator, "rank": rank, "shared": shared, "block_size": block_size, "start": None}
+    changed = saved.settings.model.model_copy(update=new)
     settings = saved.settings.model_copy(update={"model": changed})
     small = replace(saved, model=model, settings=settings)
     errors = relative_errors(saved, small)

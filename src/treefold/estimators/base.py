@@ -47,6 +47,8 @@ _MODEL = (
     "aggregator",
     "state_size",
     "rank",
+    "block_size",
+    "start",
     "shared",
     "arity",
     "per_label",
@@ -107,10 +109,11 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
     `treefold train` uses as well (`treefold.training.recipe`); ``reasons_`` says why. The word "none" switches a setting off:
     ``patience="none"``, ``clip="none"``.
 
-    Model: ``cell`` ("lstm", "gru", "rnn"), ``aggregator``, ``state_size``, ``rank`` (not used by forms without one), ``shared``,
-    ``arity``, ``per_label`` (a cell for each operator), ``labels`` ("onehot", "thermometer", "embedding", "ngrams", "numeric"),
+    Model: ``cell`` ("lstm", "gru", "rnn"), ``aggregator``, ``state_size``, ``rank`` (not used by forms without one),
+    ``block_size`` and ``start`` ("balanced", "product") of the form "blockwise", ``shared``, ``arity``, ``per_label`` (a cell for
+    each operator), ``labels`` ("onehot", "thermometer", "embedding", "ngrams", "numeric"),
     ``label_size``, ``direction`` ("up", "down", "both"), ``hidden`` layers of the head, ``dropout``, for pairs ``comparison``
-    ("tensor", "distance") and ``levels`` (of `TreePairRegressor`): see `ModelSettings`. Also:
+    ("tensor", "distance", "blockwise") and ``levels`` (of `TreePairRegressor`): see `ModelSettings`. Also:
 
     - ``siblings``: a node sees its last child and its previous sibling, so that the order of any number of children counts.
     - ``readout``: what the head reads: the state of the "root", or the "mean", "max", "sum" or "attention" over all nodes, or
@@ -194,6 +197,8 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
         verbose: bool = False,
         comparison: str | None = None,
         levels: int | None = None,
+        block_size: int | None = None,
+        start: str | None = None,
         callbacks: Sequence[Callable[[Any, dict[str, Any]], Any]] | None = None,
     ) -> None:
         self.cell = cell
@@ -235,6 +240,8 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
         self.verbose = verbose
         self.comparison = comparison
         self.levels = levels
+        self.block_size = block_size
+        self.start = start
         self.callbacks = callbacks
 
     def set_params(self, **params: Any) -> Self:

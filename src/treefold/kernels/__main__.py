@@ -21,7 +21,8 @@ from treefold.nn.heads import Classifier, PairClassifier
 def all_kernels() -> list[Kernel]:
     """Return the kernels of everything in the registries."""
     found: list[Kernel] = [gather, translate, gather_translated, collect, adadelta_step]
-    for head in (Classifier(in_size=2, classes=2), PairClassifier(in_size=2, classes=2)):
+    pairs = [PairClassifier(in_size=2, classes=2, comparison=each) for each in ("tensor", "blockwise")]
+    for head in (Classifier(in_size=2, classes=2), *pairs):
         kernel = head.kernel()
         found += [] if kernel is None else [*kernel.functions[0], *kernel.functions[1]]
     for cell, _ in CELLS.values():

@@ -73,9 +73,9 @@ class FormKernel:
     label_images: int = 0
     core: int = 0
     """Numbers that belong to no input: a tensor, a bias."""
+    rank: int = 0
+    """The rank that its functions see, if it is not the form's own."""
     has_output: bool = False
-    inner: int | None = None
-    """Numbers that the output matrix multiplies, if they are not as many as the rank."""
     bound: int = 0
     """How the images are bounded; the form knows what it means."""
     has_orders: bool = False
@@ -314,12 +314,12 @@ class CellLayout(FlatLayout):
                 own = row | before
                 self.parts.append(own)
                 self.part_forms.append(form)
-            rank = pattern.summands[number].rank or size
-            own |= {"next_part": 0, "rank": form.inner or rank, "core_size": form.core, "bound": form.bound}
+            own |= {"next_part": 0, "core_size": form.core, "bound": form.bound}
+            own["rank"] = form.rank or pattern.summands[number].rank or size
             own["core"] = self.take(gates * form.core)
             own["output"] = self.take(gates * (own["rank"] + 1) * pattern.out_size) if form.has_output else -1
             if form.has_orders:
-                own["first_order"] = self._add_multisets(rank, pattern.arity)
+                own["first_order"] = self._add_multisets(own["rank"], pattern.arity)
             for gate, aggregator in enumerate(aggregators):
                 summand = aggregator.summands[number]
                 summand.lay_out(GatePlaces(self, summand, own, form, gate))

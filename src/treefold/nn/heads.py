@@ -133,6 +133,27 @@ class Distance(nn.Module):
 
 
 @final
+class Entrywise(nn.Module):
+    r"""Compares states (P, C) and (P, C) entry by entry, by their product and themselves.
+
+    .. math:: f(l, r) = \phi(A (l \circ r) + B l + C r + d), \qquad \phi(z) = \max(z, 0) + 0.01 \min(z, 0)
+
+    ``linear`` has A, B and C side by side, (H, 3C), and d.
+
+    >>> Entrywise(in_size=4, out_size=75)(torch.zeros(3, 4), torch.ones(3, 4)).shape
+    torch.Size([3, 75])
+    """
+
+    def __init__(self, in_size: int, out_size: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3 * in_size, out_size)
+
+    def forward(self, left: Tensor, right: Tensor) -> Tensor:
+        """Return the comparison (P, H)."""
+        return nn.functional.leaky_relu(self.linear(torch.cat([left * right, left, right], 1)), negative_slope=_LEAK)
+
+
+@final
 class PairClassifier(Head):
     r"""Class scores (P, K) for each pair of trees: a tensor combines the two roots, then leaky ReLU and a linear layer.
 
@@ -140,25 +161,26 @@ class PairClassifier(Head):
 
     The states (2P, C) are those of the left trees, then those of the right ones in the same order:
     ``forest.batch([*left, *right])``. The comparison layer has 75 entries, as in Bowman et al. (2015), whom the paper follows.
-    With ``comparison="distance"``, `Distance` takes the place of tensor and leaky ReLU.
+    With ``comparison="distance"``, `Distance` takes the place of tensor and leaky ReLU; with ``comparison="blockwise"``,
+    `Entrywise` does, which mixes no coordinates before the linear layer and suits states of the form `Blockwise`.
 
     >>> PairClassifier(in_size=4, classes=7)(torch.zeros(6, 4)).shape
     torch.Size([3, 7])
     """
 
-    comparison: Any  # Full or Distance
+    comparison: Any  # Full, Distance or Entrywise
 
     def __init__(
         self, *, in_size: int, classes: int, hidden_size: int = 75, dropout: float = 0.0, comparison: str = "tensor"
     ) -> None:
         super().__init__()
         require_positive("PairClassifier", in_size=in_size, classes=classes, hidden_size=hidden_size)
-        require_choice("PairClassifier", "comparison", comparison, ["tensor", "distance"])
+        require_choice("PairClassifier", "comparison", comparison, ["tensor", "distance", "blockwise"])
         self.in_size = in_size
         if comparison == "tensor":
             self.comparison = Full(state_size=in_size, out_size=hidden_size, arity=2)
         else:
-            self.comparison = Distance(in_size, hidden_size)
+            self.comparison = (Distance if comparison == "distance" else Entrywise)(in_size, hidden_size)
         self.dropout = nn.Dropout(dropout)
         self.scores = nn.Linear(hidden_size, classes)
 
@@ -166,7 +188,7 @@ class PairClassifier(Head):
         """Return logits (P, K)."""
         _require_pairs(states)
         states = self.dropout(states)
-        if isinstance(self.comparison, Distance):
+        if isinstance(self.comparison, (Distance, Entrywise)):
             scores: Tensor = self.scores(self.comparison(*states.chunk(2)))
             return scores
         states, tensor = homogenise(states), self.comparison.tensor  # (2P, C+1), (C+1, C+1, H)
@@ -184,13 +206,16 @@ class PairClassifier(Head):
         return torch.cat([self.scores(each.contiguous()) for each in activated])
 
     def kernel(self) -> "HeadKernel | None":
-        """Return the comparison as a kernel, if it is a tensor without dropout and hooks."""
+        """Return the comparison as a kernel, if it has one, without dropout and hooks."""
         comparison, scores, dropout = self.comparison, self.scores, self.dropout
-        is_plain = (type(comparison), type(scores), type(dropout)) == (Full, nn.Linear, nn.Dropout)
-        if not is_plain or dropout.p or any(map(has_hooks, (comparison, scores, dropout))):
+        is_plain = (type(scores), type(dropout)) == (nn.Linear, nn.Dropout) and scores.bias is not None
+        if not is_plain or dropout.p or any(map(has_hooks, (*comparison.modules(), scores, dropout))):
             return None
-        tensor = comparison._parameters.get("tensor")
-        return None if tensor is None or tensor.dim() != 3 or scores.bias is None else _ComparisonKernel(self)
+        if type(comparison) is Entrywise:
+            linear = comparison.linear
+            return _EntrywiseKernel(self) if type(linear) is nn.Linear and linear.bias is not None else None
+        tensor = comparison._parameters.get("tensor") if type(comparison) is Full else None
+        return None if tensor is None or tensor.dim() != 3 else _ComparisonKernel(self)
 
 
 @final
@@ -479,3 +504,76 @@ class _ComparisonKernel(HeadKernel):
         self, values: Vector, memory: Matrix, roots: Ints, classes: Ints, total: int, d_values: Vector
     ) -> tuple[float, int, Matrix]:
         return comparison_gradients(values, self._layers, self.in_size, memory, roots, classes, total, d_values)
+
+
+@entry_point
+def entrywise_forward(values: Vector, layers: Layers, memory: Matrix, roots: Ints) -> tuple[Matrix, Matrix, Matrix]:
+    """Return [l∘r, l, r] (P, 3C), the compared entries (P, H) and the scores (P, K); ``roots`` as in `comparison_forward`."""
+    zero, dtype = int(np.int64(0)), memory.dtype
+    pairs, size, own = len(roots) // 2, layers[0].size // 3, np.arange(len(roots) // 2)
+    inputs = np.empty((pairs, 3 * size), dtype)
+    compared, out = np.empty((pairs, layers[0].width), dtype), np.empty((pairs, layers[1].width), dtype)
+    for pair in range(pairs):
+        left, right, line = memory[roots[pair]], memory[roots[pairs + pair]], inputs[pair]
+        for k in range(size):
+            line[k] = left[k] * right[k]
+        copy(left[:size], line[size:])
+        copy(right[:size], line[2 * size :])
+    affine(compared, zero, zero, pairs, inputs, zero, own, layer_matrix(values, layers, 0))
+    for pair in range(pairs):
+        line = compared[pair]
+        for h in range(len(line)):
+            line[h] = line[h] if line[h] > 0 else dtype.type(_LEAK) * line[h]
+    affine(out, zero, zero, pairs, compared, zero, own, layer_matrix(values, layers, 1))
+    return inputs, compared, out
+
+
+@entry_point
+def entrywise_gradients(
+    values: Vector, layers: Layers, memory: Matrix, roots: Ints, classes: Ints, total: int, d_values: Vector
+) -> tuple[float, int, Matrix]:
+    """Compute `HeadKernel.gradients` of an entry-wise comparison."""
+    inputs, compared, out = entrywise_forward(values, layers, memory, roots)
+    loss, right_answers = cross_entropy(out, classes, total)
+    zero, dtype, d_memory = int(np.int64(0)), memory.dtype, np.zeros_like(memory)
+    pairs, size = len(compared), layers[0].size // 3
+    d_inputs, d_compared, own = np.zeros_like(inputs), np.zeros_like(compared), np.arange(pairs)
+    affine_weights_backward(out, zero, own, compared, zero, own, layer_matrix(d_values, layers, 1))
+    affine_inputs_backward(out, zero, zero, pairs, d_compared, zero, own, layer_matrix(values, layers, 1))
+    for pair in range(pairs):
+        line, delta = compared[pair], d_compared[pair]
+        for h in range(len(line)):
+            delta[h] = delta[h] if line[h] > 0 else dtype.type(_LEAK) * delta[h]
+    affine_weights_backward(d_compared, zero, own, inputs, zero, own, layer_matrix(d_values, layers, 0))
+    affine_inputs_backward(d_compared, zero, zero, pairs, d_inputs, zero, own, layer_matrix(values, layers, 0))
+    for pair in range(pairs):
+        line, delta = inputs[pair], d_inputs[pair]
+        d_left, d_right = d_memory[roots[pair]], d_memory[roots[pairs + pair]]
+        for k in range(size):
+            d_left[k] += delta[size + k] + delta[k] * line[2 * size + k]
+            d_right[k] += delta[2 * size + k] + delta[k] * line[size + k]
+    return loss, right_answers, d_memory
+
+
+@final
+class _EntrywiseKernel(HeadKernel):
+    trees = 2
+    functions = ([entrywise_forward], [entrywise_gradients])
+
+    def __init__(self, head: PairClassifier) -> None:
+        super().__init__(head.comparison.linear.in_features // 3, head.scores.out_features)
+        self.add_linear(head.comparison.linear)
+        self.add_linear(head.scores)
+        self._layers = self.layers
+
+    def can_split(self, trees: int) -> bool:
+        """Say no: left and right trees would be on different threads."""
+        return False
+
+    def scores(self, values: Vector, memory: Matrix, roots: Ints) -> Matrix:
+        return entrywise_forward(values, self._layers, memory, roots)[2]
+
+    def gradients(
+        self, values: Vector, memory: Matrix, roots: Ints, classes: Ints, total: int, d_values: Vector
+    ) -> tuple[float, int, Matrix]:
+        return entrywise_gradients(values, self._layers, memory, roots, classes, total, d_values)

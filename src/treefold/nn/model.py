@@ -124,8 +124,10 @@ def readout_of(encoder: TreeEncoder, name: str) -> Readout:
     return Readout(name, state_size=encoder.out_size, label_size=label_size)
 
 
-def compress(model: Model, aggregator: str = "tucker", *, rank: int | None = None) -> Model:
+def compress(model: Model, aggregator: str = "tucker", *, rank: int | None = None, **options: Any) -> Model:
     """Return a copy of a model with the tensors of its cells' aggregators decomposed into another form; the model stays.
+
+    ``options`` are those of the form, such as the ``block_size`` of `Blockwise`.
 
     Forms that are always shared, such as mean, also share the gates of the children, and take the mean of their memories.
 
@@ -156,7 +158,7 @@ def compress(model: Model, aggregator: str = "tucker", *, rank: int | None = Non
                     )
                 with torch.no_grad():
                     tensor = module.to_dense()
-                made = form.from_dense(tensor, rank, label_size=module.label_size, shared=module.shared)
+                made = form.from_dense(tensor, rank, label_size=module.label_size, shared=module.shared, **options)
                 made.initialisation = module.initialisation
                 made.train(module.training)
                 made.requires_grad_(all(parameter.requires_grad for parameter in module.parameters()))

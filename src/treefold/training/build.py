@@ -10,7 +10,7 @@ import torch
 
 from treefold.data.vectors import read_vectors
 from treefold.errors import ConfigurationError, TreeError
-from treefold.nn.aggregators import Aggregator
+from treefold.nn.aggregators import AGGREGATORS, Aggregator
 from treefold.nn.cells import Cell, PerLabel
 from treefold.nn.encoder import TreeEncoder
 from treefold.nn.labels import (
@@ -33,6 +33,7 @@ from treefold.trees.vocabulary import UNKNOWN
 _MOST_OPERATORS: Final = 32  # with more, each cell would have too few examples to learn from
 _MOST_ONE_HOT: Final = 64
 _SMALL: Final = 0.05  # first entries of vectors that are learnt beside given ones
+_OPTIONS: Final = ("block_size", "start")  # settings that only some forms have
 _WIDEST_TUCKER: Final = 5  # children; the core grows with (rank + 1) to this power
 
 
@@ -139,6 +140,7 @@ def resolve(settings: ModelSettings, facts: Facts) -> tuple[ModelSettings, Label
     rank = settings.rank
     if rank is None and form.has_rank:
         rank = min(3, settings.state_size) if aggregator == "tucker" else settings.state_size
+    _require_options(settings, aggregator, form)
     labels = _open_labels(settings, kind, operators, names if kind != "numeric" else ())
     count = len(labels.names)
     size = {"onehot": count, "thermometer": count, "numeric": facts.vector_size}.get(kind, settings.label_size or 32)
@@ -184,6 +186,28 @@ def _require_text(settings: ModelSettings, kind: str) -> None:
             )
     if settings.embeddings_frozen and settings.embeddings is None:
         raise ConfigurationError("embeddings_frozen=true expects embeddings, a file of word vectors, got none.")
+
+
+def _require_options(settings: ModelSettings, aggregator: str, form: type[Aggregator]) -> None:
+    """Raise if the settings have an option that the form does not have."""
+    for name in _OPTIONS:
+        if getattr(settings, name) is not None and name not in form.options:
+            has = [known for known, each in AGGREGATORS.items() if name in each.options]
+            raise ConfigurationError(
+                f"{name} expects a form that has this option, such as {' or '.join(has)}, got "
+                f"{name}={getattr(settings, name)!r} for aggregator={aggregator!r}; leave it out, or choose another aggregator."
+            )
+
+
+def form_options(settings: ModelSettings) -> dict[str, Any]:
+    """Return the options of the settings' form that are given.
+
+    >>> form_options(ModelSettings(aggregator="blockwise", block_size=4))
+    {'block_size': 4}
+    """
+    form: type[Aggregator] = registered("aggregator", str(settings.aggregator))
+    given = {name: getattr(settings, name, None) for name in form.options}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _open_labels(settings: ModelSettings, kind: str, operators: tuple[str, ...], names: tuple[str, ...]) -> Labels:
@@ -265,6 +289,7 @@ def _cell(settings: ModelSettings, labels: Labels) -> Cell:
             "rank": settings.rank,
             "label_size": label_size,
             "shared": bool(settings.shared),
+            **form_options(settings),
         }
         return make(inner_class, settings.aggregator, **sizes)
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final, Literal, Self, TypeVar, get_args
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
+from treefold._moved import RENAMED_FORMS
 from treefold.errors import ConfigurationError, nearest
 from treefold.training.plugins import registered
 
@@ -34,6 +35,11 @@ def _part(kind: str, default: str | None = None) -> AfterValidator:
         return name
 
     return AfterValidator(check)
+
+
+def _current(name: Any) -> Any:
+    """Translate the old name of an aggregator."""
+    return RENAMED_FORMS.get(name, name) if isinstance(name, str) else name
 
 
 def _readout(name: str) -> str:
@@ -95,12 +101,15 @@ class ModelSettings(Settings):
     With ``edge_labels``, ``nsubj:dog`` is the label ``dog`` at an edge ``nsubj``. ``embeddings`` is a file of word vectors, with
     which labels start; ``embeddings_frozen`` keeps them as they are. ``comparison`` says how a classifier of pairs compares two
     trees, ``levels`` is the K of a `PairRegressor`. ``wide`` adds a linear part that counts labels and pairs of labels.
+    ``block_size`` and ``start`` are options of `Blockwise`.
     """
 
     cell: Annotated[str, _part("cell", "lstm")] = "lstm"
-    aggregator: Annotated[str, _part("aggregator")] | None = None
+    aggregator: Annotated[str, BeforeValidator(_current), _part("aggregator")] | None = None
     state_size: Count = 20
     rank: Count | None = None
+    block_size: Count | None = None
+    start: Literal["balanced", "product"] | None = None
     shared: bool | None = None
     arity: Count | None = None
     per_label: bool | None = None
@@ -114,7 +123,7 @@ class ModelSettings(Settings):
     hidden: tuple[Count, ...] = (20, 20)
     comparison_size: Count = 75
     dropout: Share = 0.0
-    comparison: Literal["tensor", "distance"] = "tensor"
+    comparison: Literal["tensor", "distance", "blockwise"] = "tensor"
     levels: Levels = 5
     min_count: Count | None = None
     label_dropout: Share = 0.0

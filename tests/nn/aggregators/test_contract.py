@@ -10,11 +10,18 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from treefold.errors import ConfigurationError, ShapeError
-from treefold.nn.aggregators import AGGREGATORS, Aggregator, Full, Max, Tucker
+from treefold.nn.aggregators import AGGREGATORS as REGISTRY
+from treefold.nn.aggregators import Aggregator, Full, Max, Tucker
 from treefold.nn.aggregators.mean import Normalised
 from treefold.nn.math.functional import contract
 
 NODES, ARITY, STATE, OUT, RANK, LABEL = 7, 3, 4, 5, 2, 6
+# Options of a form are tested as forms of their own.
+VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
+    "blockwise-2": ("blockwise", {"block_size": 2}),
+    "blockwise-4": ("blockwise", {"block_size": 4}),
+}
+AGGREGATORS: dict[str, type[Aggregator]] = REGISTRY | {name: REGISTRY[form] for name, (form, _) in VARIANTS.items()}
 ANY_ARITY = [name for name, form in AGGREGATORS.items() if form.any_arity]
 MULTI_AFFINE = [name for name, form in AGGREGATORS.items() if form.multi_affine]
 ORDERED = ("tensor-train", "positional")  # shared forms that see the order of the children
@@ -25,12 +32,17 @@ FORMS = [(*form, *more) for form in SHARED for more in itertools.product([None, 
 
 
 def make(name: str, **sizes: object) -> Aggregator:
-    settings: dict[str, object] = {"state_size": STATE, "out_size": OUT, "arity": ARITY, **sizes}
+    options = VARIANTS[name][1] if name in VARIANTS else {}
+    settings: dict[str, object] = {"state_size": STATE, "out_size": OUT, "arity": ARITY, **options, **sizes}
     if not AGGREGATORS[name].mixes and sizes.get("out_size", 1) in (1, 30):
         settings["out_size"] = settings["state_size"]
     if AGGREGATORS[name].has_rank:
         settings.setdefault("rank", RANK)
     return AGGREGATORS[name](**settings).double()  # type: ignore[arg-type]
+
+
+def block_of(name: str) -> int:
+    return int(str(VARIANTS.get(name, (name, {}))[1].get("block_size", 1)))
 
 
 @pytest.fixture(params=FORMS, ids=lambda form: "-".join(str(part) for part in form))
@@ -219,6 +231,8 @@ def test_balanced_pre_activations_start_with_a_standard_deviation_near_one(
     name: str, shared: bool, label_size: int | None, arity: int, rank: int, state_size: int
 ) -> None:
     torch.manual_seed(0)
+    if state_size % block_of(name):
+        pytest.skip("blocks must divide the state")
     if name == "full" and (state_size + 1) ** arity * ((label_size or 0) + 1) > 100_000:
         pytest.skip("a full tensor of this size is out of place in a test")
     aggregator = make(name, state_size=state_size, out_size=30, arity=arity, shared=shared, label_size=label_size)
@@ -239,9 +253,9 @@ def test_balanced_pre_activations_start_with_a_standard_deviation_near_one(
 @pytest.mark.parametrize("name", AGGREGATORS)
 def test_balanced_stays_alive_for_many_children(name: str) -> None:
     torch.manual_seed(0)
-    if name in ("full", "tucker"):
-        pytest.skip("exponential in the number of children")
-    for shared in (True,) if name == "hadamard" else (False, True):
+    if name in ("full", "tucker") or block_of(name) > 1:
+        pytest.skip("grows fast with the number of children")
+    for shared in (True,) if name == "blockwise" else (False, True):
         aggregator = make(name, arity=50, shared=shared, rank=8 if AGGREGATORS[name].has_rank else None)
         children, _ = inputs(aggregator, arity=50, nodes=20_000)
         if aggregator.normalises:  # for siblings that are alike; independent ones have less, but not nothing
@@ -254,7 +268,7 @@ def test_balanced_stays_alive_for_many_children(name: str) -> None:
 def test_kaiming_draws_each_factor_with_variance_two_over_the_terms_it_sums(name: str) -> None:
     torch.manual_seed(0)
     sizes = {
-        "state_size": 30,
+        "state_size": 60 if block_of(name) == 4 else 30,
         "arity": 2,
         "initialisation": "kaiming",
         "rank": 25 if AGGREGATORS[name].has_rank else None,
@@ -267,7 +281,9 @@ def test_kaiming_draws_each_factor_with_variance_two_over_the_terms_it_sums(name
         "canonical": {"slot_factors": 31, "output": 25},
         "complex": {"slot_factors": 31, "output": 50},
         "tensor-train": {"start": 31, "cores": 31 * 25, "output": 25},
-        "hadamard": {"coefficients": 4},
+        "blockwise": {"coefficients": 4},
+        "blockwise-2": {"coefficients": 9},
+        "blockwise-4": {"coefficients": 25},
         "hadamard-product": {"factors": 1},
         "mean": {"slot_weights": 30},
         "positional": {"first_weights": 30, "last_weights": 30},
@@ -385,7 +401,7 @@ def test_the_tucker_core_keeps_nothing_of_the_size_of_the_outer_product(arity: i
 
 
 @pytest.mark.parametrize("name", [name for name, form in AGGREGATORS.items() if not form.mixes])
-def test_forms_that_mix_no_coordinates_expect_as_many_outputs_as_inputs(name: str) -> None:
+def test_forms_that_mix_no_blocks_expect_as_many_outputs_as_inputs(name: str) -> None:
     with pytest.raises(ConfigurationError, match=r"expects out_size = state_size, got 5 and 4: it does not mix"):
         AGGREGATORS[name](state_size=4, out_size=5, arity=2)
     for shared in (False, True):
@@ -395,7 +411,8 @@ def test_forms_that_mix_no_coordinates_expect_as_many_outputs_as_inputs(name: st
             for index in itertools.product(range(STATE + 1), repeat=ARITY + 1)
             if index[-1] < STATE and tensor[index]
         ]
-        assert used and all(entry in (index[-1], STATE) for index in used for entry in index)
+        block = block_of(name)
+        assert used and all(entry == STATE or entry // block == index[-1] // block for index in used for entry in index)
 
 
 # Normalised forms

@@ -224,7 +224,7 @@ def test_a_rank_above_all_sizes_is_refused_for_tucker() -> None:
 
 @pytest.mark.parametrize("label", [None, 2])
 @pytest.mark.parametrize("shared", [False, True])
-@pytest.mark.parametrize("name", ["hadamard", "hadamard-product"])
+@pytest.mark.parametrize("name", ["blockwise", "hadamard-product"])
 def test_element_wise_forms_are_found_in_their_own_tensor_and_drop_what_mixes_coordinates(
     name: str, shared: bool, label: int | None
 ) -> None:

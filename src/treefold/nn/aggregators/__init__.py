@@ -1,11 +1,14 @@
 """Aggregators: the maps that combine a node's children, multi-affine in all forms but `Max`."""
 
+from typing import Any
+
+from treefold._moved import RENAMED_FORMS
 from treefold.errors import require_choice
 from treefold.nn.aggregators.base import Aggregator, Description, Initialisation
+from treefold.nn.aggregators.blockwise import Blockwise, HadamardProduct
 from treefold.nn.aggregators.canonical import Canonical, Complex
 from treefold.nn.aggregators.combined import Combination, Combined
 from treefold.nn.aggregators.full import Full
-from treefold.nn.aggregators.hadamard import Hadamard, HadamardProduct
 from treefold.nn.aggregators.max import Max
 from treefold.nn.aggregators.mean import Mean
 from treefold.nn.aggregators.positional import Positional
@@ -20,7 +23,7 @@ AGGREGATORS: dict[str, type[Aggregator]] = {
     "canonical": Canonical,
     "complex": Complex,
     "tensor-train": TensorTrain,
-    "hadamard": Hadamard,
+    "blockwise": Blockwise,
     "hadamard-product": HadamardProduct,
     "mean": Mean,
     "positional": Positional,
@@ -30,13 +33,13 @@ AGGREGATORS: dict[str, type[Aggregator]] = {
 __all__ = [
     "AGGREGATORS",
     "Aggregator",
+    "Blockwise",
     "Canonical",
     "Combination",
     "Combined",
     "Complex",
     "Description",
     "Full",
-    "Hadamard",
     "HadamardProduct",
     "Initialisation",
     "Max",
@@ -55,7 +58,16 @@ def form_named(name: str, where: str = "a model") -> type[Aggregator] | Combinat
     >>> form_named("canonical").__name__, form_named("canonical+sum").has_rank
     ('Canonical', True)
     """
-    names = name.split("+")
+    names = [RENAMED_FORMS.get(each, each) for each in name.split("+")]
     for each in names:
         require_choice(where, "aggregator", each, AGGREGATORS)
-    return AGGREGATORS[name] if len(names) == 1 else Combination([AGGREGATORS[each] for each in names])
+    return AGGREGATORS[names[0]] if len(names) == 1 else Combination([AGGREGATORS[each] for each in names])
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Hadamard":
+        import warnings
+
+        warnings.warn("Hadamard is now called Blockwise, with block_size=1.", DeprecationWarning, stacklevel=2)
+        return Blockwise
+    raise AttributeError(f"module 'treefold.nn.aggregators' has no attribute {name!r}")

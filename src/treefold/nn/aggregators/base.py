@@ -51,7 +51,7 @@ class Aggregator(nn.Module, abc.ABC):
     has_free_output: ClassVar[bool] = True
     """Whether its kernel can return another number of entries than the state has."""
     options: ClassVar[Mapping[str, Any]] = {}
-    """Further arguments of the form, with their defaults; they become attributes."""
+    """The arguments that this form has beside the sizes, with their defaults; each is an attribute."""
     equation: ClassVar[str]
     """The map in one line, for `describe`."""
 
@@ -69,10 +69,12 @@ class Aggregator(nn.Module, abc.ABC):
     ) -> None:
         super().__init__()
         name = type(self).__name__
-        unknown = next((option for option in options if option not in self.options), None)
-        if unknown is not None:
-            known = f"the options {', '.join(self.options)}" if self.options else "no options"
-            raise ConfigurationError(f"{name} expects {known}, got {unknown!r}{nearest(unknown, self.options)}.")
+        for option in options:
+            if option not in self.options:
+                known = f"the options {', '.join(self.options)}" if self.options else "no options"
+                raise ConfigurationError(
+                    f"{name} expects {known}, got {option}={options[option]!r}{nearest(option, self.options)}; leave it out."
+                )
         out_size = state_size if out_size is None else out_size
         require_positive(name, state_size=state_size, arity=arity, out_size=out_size)
         if label_size is not None:
@@ -224,11 +226,15 @@ class Aggregator(nn.Module, abc.ABC):
         )
 
     def extra_repr(self) -> str:
-        """Return the sizes, for printing."""
+        """Return the sizes, and the options that are not the default, for printing."""
         names = ["state_size", "out_size", "arity", "rank", "label_size", "shared"]
         values = [(name, getattr(self, name, None)) for name in names]
-        values += [(name, value) for name in self.options if (value := getattr(self, name)) != self.options[name]]
-        return ", ".join(f"{name}={value}" for name, value in values if value)
+        chosen = [
+            (name, getattr(self, name)) for name, default in self.options.items() if getattr(self, name) != default
+        ]
+        return ", ".join(
+            [f"{name}={value}" for name, value in values if value] + [f"{name}={value!r}" for name, value in chosen]
+        )
 
     def _check(self, children: Tensor, label: Tensor | None) -> None:
         name = type(self).__name__

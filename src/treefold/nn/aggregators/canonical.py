@@ -145,7 +145,7 @@ class Canonical(Aggregator):
             plan=canonical_plan,
             images=self._width,
             label_images=self._width,
-            inner=self._width,
+            rank=self._width,
             has_output=True,
             bound=int(self.bound is not None),
         )

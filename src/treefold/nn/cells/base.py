@@ -189,9 +189,9 @@ def make_aggregator(
     out_size: int | None = None,
     **options: Any,
 ) -> Aggregator:
-    """Make an aggregator by name and sizes, or take the object; ``out_size`` is that of a hidden layer."""
+    """Make an aggregator by name, sizes and options, or take the object; ``out_size`` is that of a hidden layer."""
     if isinstance(aggregator, Aggregator):
-        if (state_size, arity, rank, label_size, shared, options) != (None, None, None, None, False, {}):
+        if options or (state_size, arity, rank, label_size, shared) != (None, None, None, None, False):
             raise ConfigurationError("a cell expects an aggregator object or its sizes, got both; leave the sizes out.")
         expected = aggregator.state_size if out_size is None else out_size
         if aggregator.out_size != expected:

@@ -1,6 +1,6 @@
 """The Tree-GRU."""
 
-from typing import final
+from typing import Any, final
 
 from torch import Tensor
 
@@ -186,10 +186,11 @@ class TreeGRU(InnerCell):
         shared: bool = False,
         update: Activation = "tanh",
         initialisation: Initialisation = "balanced",
+        **options: Any,
     ) -> None:
         super().__init__()
         require_choice("TreeGRU", "update", update, ACTIVATIONS)
-        pattern = make_aggregator(aggregator, state_size, arity, rank, label_size, shared, initialisation)
+        pattern = make_aggregator(aggregator, state_size, arity, rank, label_size, shared, initialisation, **options)
         take_sizes(self, pattern)
         self.memory_size = self.state_size
         self.update = self.activation = update

@@ -1,6 +1,6 @@
 """The Tree-LSTM."""
 
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor
@@ -131,10 +131,11 @@ class TreeLSTM(InnerCell):
         shared: bool = False,
         update: Activation = "tanh",
         initialisation: Initialisation = "balanced",
+        **options: Any,
     ) -> None:
         super().__init__()
         require_choice("TreeLSTM", "update", update, ACTIVATIONS)
-        pattern = make_aggregator(aggregator, state_size, arity, rank, label_size, shared, initialisation)
+        pattern = make_aggregator(aggregator, state_size, arity, rank, label_size, shared, initialisation, **options)
         take_sizes(self, pattern)
         self.memory_size = 2 * self.state_size
         self.update = update
