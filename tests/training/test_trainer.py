@@ -1,5 +1,5 @@
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -32,23 +32,42 @@ def listops() -> Examples:
     return Examples.of(DATA, "tree")
 
 
-@pytest.mark.parametrize(("name", "reduction"), [("adadelta", "mean"), ("adadelta", "sum"), ("adamw", "mean")])
-def test_the_flat_step_equals_the_step_of_each_tensor(
-    name: Literal["adadelta", "adamw"], reduction: Literal["mean", "sum"]
-) -> None:
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"optimiser": "adadelta"},
+        {"optimiser": "adadelta", "reduction": "sum"},
+        {"optimiser": "adadelta", "weight_decay": 0.01},
+        {"optimiser": "adamw"},
+        {"optimiser": "adamw", "weight_decay": 0.5, "beta2": 0.98},
+        {"optimiser": "adamw", "weight_decay": 0.5, "decay_all": True},
+    ],
+    ids=str,
+)
+def test_the_flat_step_equals_the_step_of_each_tensor(changes: dict[str, Any]) -> None:
     """The oracle is torch's own optimiser over the separate parameters."""
     examples = listops()
     flat_model, plain_model = model_for(examples), model_for(examples)
-    settings = TrainingSettings(optimiser=name, batch_size=10, epochs=2, patience=None, l2=0.01, reduction=reduction)
+    settings = TrainingSettings.of({"batch_size": 10, "epochs": 2, "patience": None, "l2": 0.01, **changes})
     fit(flat_model, examples, settings)
-    optimiser: torch.optim.Optimizer = torch.optim.Adadelta(plain_model.parameters())
-    if name == "adamw":
-        optimiser = torch.optim.AdamW(plain_model.parameters(), lr=3e-3, weight_decay=0)
+    decay = settings.weight_decay
+    optimiser: torch.optim.Optimizer = torch.optim.Adadelta(plain_model.parameters(), weight_decay=decay)
+    if settings.optimiser == "adamw":
+        is_bias = {
+            name: not settings.decay_all and "bias" in name.rpartition(".")[2]
+            for name, _ in plain_model.named_parameters()
+        }
+        groups = [
+            {"params": [each for name, each in plain_model.named_parameters() if is_bias[name] == chosen]}
+            | {"weight_decay": 0.0 if chosen else decay}
+            for chosen in (False, True)
+        ]
+        optimiser = torch.optim.AdamW(groups, lr=3e-3, betas=(0.9, settings.beta2))
     for epoch in range(2):
         for chosen in epoch_batches(examples, np.arange(len(examples)), settings, epoch):
             optimiser.zero_grad()
             outputs, target = plain_model(examples.batch(chosen)), examples.target(chosen)
-            loss = nn.functional.cross_entropy(outputs, target, reduction=reduction)
+            loss = nn.functional.cross_entropy(outputs, target, reduction=settings.reduction)
             penalty = sum(parameter.square().sum() for parameter in plain_model.parameters())
             torch.autograd.backward(loss + 0.01 * penalty)
             optimiser.step()

@@ -29,7 +29,12 @@ _ADDED_LATER: Final[dict[str, dict[str, Any]]] = {  # keys of older runs lack th
         "embeddings_frozen": False,
         "wide": False,
     },
-    "training": {"reduction": "mean", "keep": "best"},
+    "training": {
+        "reduction": "mean",
+        "keep": "best",
+        "decay_all": False,
+        "beta2": 0.999,
+    },
 }
 
 

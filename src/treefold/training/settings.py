@@ -128,7 +128,9 @@ class TrainingSettings(Settings):
     """How a model is trained; defaults are the paper's if it names them.
 
     ``reduction`` says whether the loss of a batch is the mean or the sum of its examples' losses; against the sum,
-    ``weight_decay`` and ``l2`` count less by the size of the batch.
+    ``weight_decay`` and ``l2`` count less by the size of the batch. The ``weight_decay`` of AdamW shrinks matrices, not biases
+    and other vectors, nor the coefficients of element-wise forms, unless ``decay_all`` asks for it; that of AdaDelta is a
+    penalty on all parameters, as in the paper. ``beta2`` is AdamW's, the share of its mean square that a step keeps.
     """
 
     optimiser: Literal["adadelta", "adamw"] = "adadelta"
@@ -137,6 +139,8 @@ class TrainingSettings(Settings):
     warmup: Share = 0.0
     reduction: Literal["mean", "sum"] = "mean"
     weight_decay: NotNegative = 0.0
+    decay_all: bool = False
+    beta2: Share = 0.999
     l2: NotNegative = 0.0
     clip: Positive | None = None
     batch_size: Count = 25

@@ -11,10 +11,10 @@ from typing import Any, Final, NamedTuple, Protocol, final
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from treefold.errors import TrainingError
-from treefold.kernels.optimisers import FlatAdadelta
+from treefold.kernels.optimisers import FlatAdadelta, FlatAdamW
 from treefold.kernels.threads import reserve_threads_for_kernels
 from treefold.nn.aggregators import Aggregator
 from treefold.nn.engine import FusedEngine, TorchEngine
@@ -136,7 +136,7 @@ class Trainer:
                 "training expects at least one example with a known label, got none; check the train split."
             )
         self.flat = FlatParameters(model, model.layouts())
-        self.optimiser = _optimiser(self.flat.values, settings)
+        self.optimiser = _optimiser(self.flat, settings)
         self.best = self.flat.values.detach().clone()
         self.state = State()
         self.stopped = False  # set it to end the training after the current epoch
@@ -305,9 +305,7 @@ class Trainer:
         for group in self.optimiser.param_groups:
             rate = _base_rate(settings) * _rate_factor(settings, self.state.step, total_steps)
             group["lr"] = rate / 2**self.state.restarts
-        self.optimiser.step()
-        if not isinstance(self.optimiser, FlatAdadelta):  # which clears it
-            self.flat.gradient.zero_()
+        self.optimiser.step()  # which clears the gradient
         if settings.weight_decay:
             self.flat.restore_constants()
         self.state.step += 1
@@ -409,11 +407,12 @@ def _rate_factor(settings: TrainingSettings, step: int, total: int) -> float:
     return 0.5 * (1 + math.cos(math.pi * (step - warm) / max(total - warm, 1)))
 
 
-def _optimiser(values: nn.Parameter, settings: TrainingSettings) -> torch.optim.Optimizer:
+def _optimiser(flat: FlatParameters, settings: TrainingSettings) -> torch.optim.Optimizer:
     rate, decay = _base_rate(settings), settings.weight_decay
     if settings.optimiser == "adadelta":
-        return FlatAdadelta([values], lr=rate, weight_decay=decay)
-    return torch.optim.AdamW([values], lr=rate, weight_decay=decay)
+        return FlatAdadelta([flat.values], lr=rate, weight_decay=decay)
+    decays = None if settings.decay_all else flat.decays
+    return FlatAdamW([flat.values], lr=rate, betas=(0.9, settings.beta2), weight_decay=decay, decays=decays)
 
 
 def optimiser_shapes(trainer: Trainer) -> dict[str, torch.Size]:

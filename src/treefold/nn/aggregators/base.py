@@ -48,6 +48,8 @@ class Aggregator(nn.Module, abc.ABC):
     """Whether the form has a rank."""
     mixes: ClassVar[bool] = True
     """Whether the form mixes coordinates; one that does not expects ``out_size`` = ``state_size``."""
+    undecayed: ClassVar[tuple[str, ...]] = ()
+    """Parameters with two axes or more that are no matrices, so that weight decay leaves them alone, as it does vectors."""
     equation: ClassVar[str]
     """The map in one line, for `describe`."""
 

@@ -95,6 +95,7 @@ class Hadamard(_ElementWise):
     torch.Size([5, 8])
     """
 
+    undecayed: ClassVar[tuple[str, ...]] = ("coefficients",)
     equation: ClassVar[str] = "f(k) = (W x)(k) + Σ_S a_S(k) Π_{j∈S} h_j(k)"
 
     def build(self) -> None:
@@ -176,6 +177,7 @@ class HadamardProduct(_ElementWise):
     """
 
     any_arity: ClassVar[bool] = True
+    undecayed: ClassVar[tuple[str, ...]] = ("factors",)
     equation: ClassVar[str] = "f(k) = (W x)(k) + γ(k) Π_j (1 + β_j(k) h_j(k)) + δ(k)"
 
     def build(self) -> None:
