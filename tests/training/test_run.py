@@ -92,6 +92,46 @@ def test_a_run_stopped_anywhere_ends_as_if_it_had_not_been(whole: Path, tmp_path
     assert weights(folder) == weights(whole) and metrics(folder) == metrics(whole)
 
 
+NEW = RunSettings.of(
+    {
+        "recipe": "paper",
+        "model": {"state_size": 4, "rank": 2, "dropout": 0.1},
+        "training": {
+            "curriculum": [[3, 0.4], [8, 0.35], ["none", 0.25]],
+            "optimiser": "adamw",
+            "weight_decay": 0.1,
+            "beta2": 0.98,
+            "schedule": "cosine",
+            "stage_schedule": "each",
+            "state_noise": 0.2,
+            "state_noise_end": 0.1,
+            "epochs": 3,
+            "batch_size": 20,
+            "patience": 2,
+            "threads": 1,
+            "checkpoint_minutes": 0.0005,
+        },
+    }
+)
+
+
+@pytest.fixture(scope="module")
+def staged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "staged"
+    train(DATA, folder, NEW)
+    return folder
+
+
+@pytest.mark.parametrize("batch", [1, 17, 22, 40, 50])
+def test_a_run_with_curriculum_adamw_and_noise_resumes_bit_for_bit(staged: Path, tmp_path: Path, batch: int) -> None:
+    folder = tmp_path / "run"
+    with pytest.raises(StopError):
+        train(DATA, folder, NEW, reporter=StopAt(batch))
+    resume(DATA, folder)
+    assert weights(folder) == weights(staged) and metrics(folder) == metrics(staged)
+    assert [line["stage"] for line in metrics(staged)] == [1, 2, 3]
+
+
 @pytest.mark.parametrize("step", [1, 20, 40])
 def test_ctrl_c_in_the_middle_of_a_step_waits_for_its_end(
     whole: Path, tmp_path: Path, step: int, monkeypatch: pytest.MonkeyPatch

@@ -157,14 +157,15 @@ class _Display:
         speed = (progress.seen - self._first) / max(now - self._epoch_start, 1e-9)
         accuracy = "" if progress.accuracy is None else f", train {progress.accuracy:.1%}"
         note = f"loss {progress.loss:.3f}{accuracy}, {speed:,.0f}/s"
+        title = f"epoch {progress.epoch}" + ("" if progress.stage is None else f", stage {progress.stage}")
         if self._bar is None:
-            say(f"epoch {progress.epoch}: batch {progress.batch:,} of {progress.batches:,}, {note}", to=err)
+            say(f"{title}: batch {progress.batch:,} of {progress.batches:,}, {note}", to=err)
             return
         if self._task is None:
             self._task = self._bar.add_task("", total=progress.batches, note=note)
         self._bar.update(
             self._task,
-            description=f"epoch {progress.epoch}",
+            description=title,
             completed=progress.batch,
             total=progress.batches,
             note=note,
@@ -173,7 +174,8 @@ class _Display:
     def epoch(self, metrics: dict[str, Any]) -> None:
         """Print a line for a finished epoch."""
         self._last = time.monotonic()
-        parts = [f"epoch {metrics['epoch']:3}", f"loss {metrics['loss']:.4f}"]
+        parts = [f"epoch {metrics['epoch']:3}"] + ([f"stage {metrics['stage']}"] if "stage" in metrics else [])
+        parts += [f"loss {metrics['loss']:.4f}"]
         parts += [f"train {metrics['accuracy']:.4f}"] if "accuracy" in metrics else []
         parts += [f"validation {metrics['validation_score']:.4f}"] if "validation_score" in metrics else []
         parts += [f"{metrics['examples_per_second']:,.0f}/s", f"{metrics['seconds']:.1f} s"]

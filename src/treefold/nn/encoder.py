@@ -136,6 +136,8 @@ class TreeEncoder(nn.Module):
         self.vocabulary = Vocabulary([*cell.operators, *(labels.names if labels is not None else [])])
         self.state_size = cell.state_size
         self.out_size = cell.state_size * len(self.cells)
+        self.state_noise: float = 0.0
+        """The standard deviation of the noise on states in training; a training sets it for each of its steps."""
         self.flat: FlatParameters | None = None
         """All parameters in one tensor, while a training lasts."""
         self.knowledge: tuple[Cell, Any] | None = None

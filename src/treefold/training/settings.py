@@ -1,7 +1,10 @@
 """Settings of models and of training: checked, immutable, read from TOML and written to it."""
 
+import itertools
+import math
 import tomllib
 from collections.abc import Mapping
+from numbers import Integral, Real
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Final, Literal, Self, TypeVar, get_args
@@ -13,6 +16,7 @@ from treefold.errors import ConfigurationError, nearest
 from treefold.training.plugins import registered
 
 _UNREGISTERED: Final = "unregistered"
+_TOLERANCE: Final = 1e-6
 
 
 def _number(value: Any) -> Any:
@@ -46,6 +50,35 @@ def _readout(name: str) -> str:
         except ConfigurationError as problem:
             raise PydanticCustomError(_UNREGISTERED, "{problem}", {"problem": str(problem)}) from None
     return name
+
+
+def _curriculum(value: Any) -> Any:
+    """Check the stages of a curriculum: (largest number of inner nodes or None, share of the steps)."""
+
+    def wrong(expected: str, got: Any) -> PydanticCustomError:
+        problem = f"expected {expected}, got {got!r}; for example [[3, 0.4], [8, 0.35], [\"none\", 0.25]]."
+        return PydanticCustomError(_UNREGISTERED, "{problem}", {"problem": problem})
+
+    if value is None:
+        return None
+    if not isinstance(value, (list, tuple)) or not value:
+        raise wrong("stages of a largest number of inner nodes and a share of the steps", value)
+    stages = []
+    for stage in value:
+        if not isinstance(stage, (list, tuple)) or len(stage) != 2:
+            raise wrong("each stage to have a largest number of inner nodes and a share of the steps", stage)
+        limit, share = None if stage[0] == "none" else stage[0], stage[1]
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, Integral) or limit < 0):
+            raise wrong("the largest number of inner nodes to be a whole number, or none", limit)
+        if isinstance(share, bool) or not isinstance(share, Real) or not 0 < share <= 1:
+            raise wrong("the share of the steps to be above 0 and at most 1", share)
+        stages.append((None if limit is None else int(limit), float(share)))
+    limits = [math.inf if limit is None else limit for limit, _ in stages]
+    if any(one >= other for one, other in itertools.pairwise(limits)):
+        raise wrong("limits that increase from stage to stage", [each[0] for each in value])
+    if abs(sum(share for _, share in stages) - 1) > _TOLERANCE:
+        raise wrong("shares that add up to 1", [share for _, share in stages])
+    return tuple(stages)
 
 
 TaskName = Annotated[str, _part("task", "tree")]
@@ -131,6 +164,13 @@ class TrainingSettings(Settings):
     ``weight_decay`` and ``l2`` count less by the size of the batch. The ``weight_decay`` of AdamW shrinks matrices, not biases
     and other vectors, nor the coefficients of element-wise forms, unless ``decay_all`` asks for it; that of AdaDelta is a
     penalty on all parameters, as in the paper. ``beta2`` is AdamW's, the share of its mean square that a step keeps.
+
+    ``curriculum`` has stages of a largest number of inner nodes (None: any) and a share of all steps: ``[(3, 0.4), (None, 0.6)]``
+    takes trees of at most three inner nodes for the first 40 % of the steps. Of a pair, the larger tree counts. An epoch keeps its
+    number of steps, and ``patience`` counts epochs of the last stage only. The rate has one schedule over the ``whole`` training,
+    or with ``stage_schedule="each"`` one for each stage.
+
+    ``state_noise`` is the standard deviation of the noise on states in training; it changes in a line to ``state_noise_end``.
     """
 
     optimiser: Literal["adadelta", "adamw"] = "adadelta"
@@ -146,6 +186,10 @@ class TrainingSettings(Settings):
     batch_size: Count = 25
     batch_nodes: Count | None = None
     bucketed: bool = False
+    curriculum: Annotated[tuple[tuple[int | None, float], ...] | None, BeforeValidator(_curriculum)] = None
+    stage_schedule: Literal["whole", "each"] = "whole"
+    state_noise: NotNegative = 0.0
+    state_noise_end: NotNegative | None = None
     epochs: Count = 100
     patience: Count | None = 10
     keep: Literal["best", "last"] = "best"
@@ -153,6 +197,14 @@ class TrainingSettings(Settings):
     threads: Count | None = None
     checkpoint_minutes: Positive = 5.0
     tensorboard: bool = False
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.curriculum is not None and (self.batch_nodes is not None or self.bucketed):
+            name = "bucketed" if self.bucketed else "batch_nodes"
+            problem = f"a curriculum expects batches of batch_size examples, got {name}; leave one of them out."
+            raise PydanticCustomError(_UNREGISTERED, "{problem}", {"problem": problem})
+        return self
 
 
 class RunSettings(Settings):
@@ -197,7 +249,7 @@ def to_toml(settings: Settings) -> str:
 def _entries(settings: Settings) -> list[str]:
     fields = type(settings).model_fields
     return [
-        f"{name} = {_toml('none' if value is None else value)}"
+        f"{name} = {_toml(value)}"
         for name, value in settings
         if not isinstance(value, Settings) and (value is not None or fields[name].default is not None)
     ]
@@ -235,6 +287,8 @@ def _parsed(text: str) -> Any:
 
 
 def _toml(value: Any) -> str:
+    if value is None:
+        return '"none"'
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
@@ -258,5 +312,5 @@ def _first_problem(problem: ValidationError, cls: type[BaseModel]) -> str:
             )
         return f"expected a known setting, got {'.'.join(path)!r}{nearest(path[-1], fields)}."
     if error["type"] == _UNREGISTERED:
-        return f"{'.'.join(path)}: {error['msg']}"
+        return ": ".join([*filter(None, [".".join(path)]), error["msg"]])
     return f"{'.'.join(path)}: {error['msg'].lower()}, got {error['input']!r}."
