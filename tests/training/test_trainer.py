@@ -361,7 +361,8 @@ def plain_curriculum(examples: Examples, numbers: list[int], settings: TrainingS
     for stage, (limit, _) in enumerate(settings.curriculum):
         end = round(steps * sum(share for _, share in settings.curriculum[: stage + 1]))
         pool = [number for number in numbers if limit is None or operators(examples, number) <= limit]
-        turn, waiting = 0, []
+        turn = 0
+        waiting: list[int] = []
         while len(found) < end:
             if not waiting:
                 waiting = np.random.default_rng([settings.seed, stage, turn]).permutation(pool).tolist()

@@ -105,7 +105,8 @@ def _require_arguments(owner: str, names: Iterable[str], known: Sequence[str]) -
 class TreeEstimator(BaseEstimator):  # type: ignore[misc]
     """The base of all estimators, with their arguments. Those that are None are chosen from the trees, by the recipe that
     `treefold train` uses as well (`treefold.training.recipe`); ``reasons_`` says why. The word "none" switches a setting off:
-    ``patience="none"``, ``clip="none"``.
+    ``patience="none"``, ``clip="none"``. ``recipe`` is "paper", a name that ``treefold recipes`` lists, or a TOML file: its
+    settings are taken for arguments that are None.
 
     Model: ``cell`` ("lstm", "gru", "rnn"), ``aggregator``, ``state_size``, ``rank`` (not used by forms without one), ``shared``,
     ``arity``, ``per_label`` (a cell for each operator), ``labels`` ("onehot", "thermometer", "embedding", "ngrams", "numeric"),
@@ -195,6 +196,7 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
         comparison: str | None = None,
         levels: int | None = None,
         callbacks: Sequence[Callable[[Any, dict[str, Any]], Any]] | None = None,
+        recipe: str | None = None,
     ) -> None:
         self.cell = cell
         self.aggregator = aggregator
@@ -236,6 +238,7 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
         self.comparison = comparison
         self.levels = levels
         self.callbacks = callbacks
+        self.recipe = recipe
 
     def set_params(self, **params: Any) -> Self:
         """Set arguments; the error about a misspelt one names the nearest."""
@@ -358,7 +361,8 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
         task, forest = examples.task, examples.forest
         names = () if classes is None else tuple(map(str, classes.tolist()))
         outputs = examples.targets.shape[1] if examples.targets.ndim > 1 else max(len(names), 1)
-        given = RunSettings(task=task.name, model=self._model_settings(), training=self._training_settings(seed))
+        values = {"task": task.name, "model": self._model_settings(), "training": self._training_settings(seed)}
+        given = RunSettings.of(values | self._given(("recipe",)), self._name)
         self.unknown_labels_ = Counter()
         if hasattr(self, "saved_") and (self.warm_start or epochs is not None):
             self._check_warm_start(examples, outputs, names, "warm_start=True" if epochs is None else "partial_fit")

@@ -73,8 +73,8 @@ class FlatAdamW(torch.optim.AdamW):
         v \leftarrow \beta_2 v + (1-\beta_2) g^2,\quad
         \theta \leftarrow \theta - \eta \frac{m / (1-\beta_1^t)}{\sqrt{v / (1-\beta_2^t)} + \epsilon}
 
-    ``decays`` (d) says which entries of a tensor the weight decay shrinks, by one or zero, True or False, or how much; without it,
-    all. As in `FlatAdadelta`, the gradient is zero after a step.
+    ``decays`` (d), of the tensor's shape, says which entries the weight decay shrinks, by True or False, or by a factor; without
+    it, all. As in `FlatAdadelta`, the gradient is zero after a step.
 
     >>> weight = torch.nn.Parameter(torch.ones(2))
     >>> weight.grad = torch.zeros(2)

@@ -14,6 +14,7 @@ from treefold.training.settings import (
     Count,
     ModelSettings,
     Positive,
+    RecipeName,
     Seed,
     Settings,
     TaskName,
@@ -21,7 +22,10 @@ from treefold.training.settings import (
     read_toml,
 )
 
-_LIST_SETTINGS: Final = {"hidden": 1, "curriculum": 2}  # their value is a list, of lists if 2: one level more varies them
+_LIST_SETTINGS: Final = {
+    "hidden": 1,
+    "curriculum": 2,
+}  # their value is a list, of lists if 2: one level more varies them
 
 
 class DataSource(Settings):
@@ -78,7 +82,7 @@ class Grid(Settings):
     name: str = Field(min_length=1)
     seeds: tuple[Seed, ...] = Field(min_length=1)
     task: TaskName | None = None
-    recipe: Literal["auto", "paper"] = "auto"
+    recipe: RecipeName = "auto"
     data: DataSource = DataSource()
     model: dict[str, Any] = Field(default_factory=dict)
     training: dict[str, Any] = Field(default_factory=dict)
@@ -147,6 +151,8 @@ def read_grid(path: Path) -> Grid:
         raise ConfigurationError(f"{path}: [data]: expected `make` or `path`, got both; keep one of them.")
     if not source.make and source.model_fields_set & {"count", "seed"}:
         raise ConfigurationError(f'{path}: [data]: count and seed need make = "listops" or "lrt".')
+    if grid.recipe.endswith(".toml"):  # relative to the grid, as its data
+        grid = grid.model_copy(update={"recipe": str(path.parent / grid.recipe)})
     grid.configurations(str(path))
     return grid
 
