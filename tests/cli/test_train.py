@@ -15,6 +15,7 @@ from rich.console import Console
 import treefold.cli.train as display
 from tests.cli.test_data import LONG, treefold
 from treefold.training import Progress
+from treefold.training.settings import read_recipe, recipe_names, recipe_path
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +51,28 @@ def test_settings_come_from_a_file_and_are_changed_one_by_one(data: Path, tmp_pa
     )
     written = (tmp_path / "run" / "config.toml").read_text()
     assert 'aggregator = "sum"' in written and "seed = 7" in written and "epochs = 1" in written
+
+
+def test_a_recipe_by_name_or_from_a_file_gives_the_settings_that_are_not_given(data: Path, tmp_path: Path) -> None:
+    done = treefold("train", data, "--out", tmp_path / "run", "--recipe", "listops", *SMALL, "--set", "batch_size=20")
+    assert done.returncode == 0, done.stderr
+    written = (tmp_path / "run" / "config.toml").read_text()
+    assert all(line in written for line in ('recipe = "listops"', 'cell = "rnn"', "state_size = 3", "beta2 = 0.98"))
+    assert re.findall(r"^epoch +(\d+)  stage (\d)  loss", done.stderr, re.MULTILINE) == [("1", "2"), ("2", "3")]
+    listed = treefold("recipes")
+    assert listed.returncode == 0
+    for name in recipe_names():
+        assert f"{name}: {read_recipe(name).description}\n" in listed.stdout
+        assert f"  reached: {read_recipe(name).reached}\n" in listed.stdout
+        assert treefold("recipes", name).stdout == recipe_path(name).read_text(encoding="utf-8")
+    (tmp_path / "own.toml").write_text(treefold("recipes", "listops").stdout.replace("0.98", "0.97"))
+    again = ["--recipe-file", tmp_path / "own.toml", "--init-from", tmp_path / "run"]
+    done = treefold("train", data, "--out", tmp_path / "own", *again, *SMALL, "--set", "batch_size=20")
+    assert done.returncode == 0, done.stderr
+    assert "beta2 = 0.97" in (tmp_path / "own" / "config.toml").read_text()
+    assert json.loads((tmp_path / "own" / "environment.json").read_text())["init_from"]["run"] == str(tmp_path / "run")
+    wrong = treefold("recipes", "listop")
+    assert wrong.returncode == 2 and "got 'listop' (nearest known: 'listops')" in " ".join(wrong.stderr.split())
 
 
 def test_an_interrupted_run_says_how_to_go_on_and_does(data: Path, tmp_path: Path) -> None:
@@ -88,10 +111,11 @@ def test_the_display_shows_loss_accuracy_speed_and_the_time_left(monkeypatch: py
     with display._Display() as shown:
         shown.batch(Progress(epoch=3, batch=1, batches=4, seen=25, loss=2.5, accuracy=0.125))
         shown.batch(Progress(epoch=3, batch=2, batches=4, seen=50, loss=1.25, accuracy=0.5))
+        shown.batch(Progress(epoch=3, batch=3, batches=4, seen=75, loss=1.25, accuracy=0.5, stage=2))
         assert shown._bar is not None
         shown._bar.refresh()
     said = screen.getvalue()
-    assert "epoch 3" in said and "loss 1.250, train 50.0%, " in said and "/s" in said
+    assert "epoch 3, stage 2" in said and "loss 1.250, train 50.0%, " in said and "/s" in said
     assert re.search(r"-:--:--|\d:\d\d:\d\d", said)
 
 
@@ -118,6 +142,16 @@ def test_without_a_terminal_the_same_stands_in_a_line(monkeypatch: pytest.Monkey
         (["--task", "sentence"], "task: unknown task 'sentence', expected 'tree', 'pair', 'node', 'regression'"),
         (["--resume"], "expected the directory of a run to resume, got no such directory"),
         (["--resume", "--set", "rank=3"], "--resume expects the settings of the run as they are"),
+        (["--resume", "--recipe", "listops"], "--resume expects the settings of the run as they are"),
+        (["--recipe", "lrt"], "recipe 'lrt' expects the task 'pair', got 'tree'; choose another recipe"),
+        (["--recipe", "listop"], "expected one of 'auto', 'paper', 'formulas', 'listops', 'lrt' or a TOML file, got"),
+        (["--recipe-file", "absent.toml"], "absent.toml: expected a file that can be read"),
+        (["--recipe", "lrt", "--recipe-file", "x.toml"], "expected --recipe or --recipe-file, got both"),
+        (["--init-from", "absent"], "absent: expected the directory of a model or run, got no such directory"),
+        (
+            ["--set", 'curriculum=[[0, 0.5], ["none", 0.4]]'],
+            "training.curriculum: expected shares that add up to 1, got [0.5, 0.4]",
+        ),
     ],
 )
 def test_bad_settings_end_in_one_clear_error(data: Path, tmp_path: Path, arguments: list[str], message: str) -> None:

@@ -416,5 +416,6 @@ def test_a_terminal_sees_one_line_of_progress_and_a_file_sees_none(
 def test_all_kernels_can_be_compiled_ahead() -> None:
     names = {each.py_func.__name__ for each in all_kernels()}  # type: ignore[attr-defined]
     assert {"make_plan", "fold_forward", "fold_backward", "rnn_backward", "lstm_backward", "adadelta_step"} <= names
+    assert "adamw_step" in names
     assert {"sum_backward", "dense_weights", "symmetric_backward", "canonical_plan", "train_backward"} <= names
     assert {"perceptron_gradients", "comparison_gradients", "gather_translated"} <= names

@@ -46,7 +46,7 @@ def test_a_cell_takes_an_aggregator_by_name_or_as_an_object() -> None:
         TreeRNN("tuckr", state_size=6, arity=2)
     with pytest.raises(ConfigurationError, match="expects state_size and arity for aggregator='sum', got 6 and None"):
         TreeRNN("sum", state_size=6)
-    with pytest.raises(ConfigurationError, match="expects update to be one of 'tanh', 'sigmoid', .*, got 'relu'"):
+    with pytest.raises(ConfigurationError, match=r"expects update to be one of 'tanh', 'sigmoid', .*, got 'relu'"):
         TreeLSTM("sum", state_size=6, arity=2, update="relu")  # type: ignore[arg-type]
 
 

@@ -3,6 +3,7 @@ import torch
 from torch import nn
 
 from treefold.kernels.layout import FlatLayout
+from treefold.nn.cells import TreeLSTM
 from treefold.nn.flat import FlatParameters
 
 
@@ -45,6 +46,22 @@ def test_constants_between_the_parameters_are_restored() -> None:
     flat.values.data.fill_(5)
     flat.restore_constants()
     assert flat.values.tolist() == [1, *[5] * 6, 0, *[5] * 3]
+
+
+def test_matrices_decay_and_vectors_constants_and_what_a_part_names_do_not() -> None:
+    first = nn.Linear(2, 3)
+    flat = FlatParameters(first, [layout_with(first)])
+    assert flat.decays.tolist() == [False, *[True] * 6, False, *[False] * 3]
+
+    for form, kept in (("hadamard", "coefficients"), ("hadamard-product", "factors"), ("sum", "")):
+        cell = TreeLSTM(form, state_size=3, arity=2, label_size=4)
+        flat = FlatParameters(cell)
+        decays = torch.zeros(len(flat.values))
+        for name, parameter in cell.named_parameters():  # each is a view: mark what decays through it
+            end = name.rpartition(".")[2]
+            parameter.data.fill_(float(parameter.dim() > 1 and end not in ("slot_biases", kept)))
+        decays.copy_(flat.values.data)
+        assert flat.decays.tolist() == decays.bool().tolist() and 0 < int(flat.decays.sum()) < len(decays)
 
 
 def test_parameters_that_are_frozen_shared_or_in_two_places_stay_outside_of_layouts() -> None:

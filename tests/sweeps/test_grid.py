@@ -85,3 +85,15 @@ def test_a_wrong_grid_is_one_clear_error(tmp_path: Path, text: str, message: str
     with pytest.raises(ConfigurationError) as problem:
         read_grid(path)
     assert message in str(problem.value) and str(problem.value).startswith(str(path))
+
+
+def test_a_curriculum_is_one_value_and_a_list_of_curricula_varies_it() -> None:
+    one, other = [[3, 0.5], ["none", 0.5]], [["none", 1.0]]
+    entry = {"kind": "Sum", "aggregator": "sum"}
+
+    def found(value: object) -> list[object]:
+        grid = Grid.of({"name": "g", "seeds": [0], "models": [{**entry, "curriculum": value}]})
+        return [each.training.curriculum for each in grid.configurations()]
+
+    assert found(one) == [((3, 0.5), (None, 0.5))] and found("none") == [None]
+    assert found([one, other, "none"]) == [((3, 0.5), (None, 0.5)), ((None, 1.0),), None]

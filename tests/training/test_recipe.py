@@ -9,14 +9,27 @@ import pytest
 
 from treefold import Forest, Tree, TreeClassifier, TreeRegressor, load
 from treefold.data.dataset import Dataset
-from treefold.sweeps.grid import Grid
+from treefold.data.generators import make_listops, make_lrt
+from treefold.errors import ConfigurationError
+from treefold.sweeps.grid import Grid, read_grid
 from treefold.sweeps.plan import plan
+from treefold.sweeps.results import key_of
+from treefold.sweeps.run import Limits, execute
 from treefold.training import train
 from treefold.training.build import facts_of
 from treefold.training.recipe import choose
 from treefold.training.run import training_facts
 from treefold.training.saving import load_model
-from treefold.training.settings import ModelSettings, RunSettings, TrainingSettings
+from treefold.training.settings import (
+    ModelSettings,
+    RunSettings,
+    TrainingSettings,
+    read_recipe,
+    read_toml,
+    recipe_names,
+    recipe_path,
+    with_recipe,
+)
 
 FORMULAS = Forest(["(and a (or b a))", "(or a b)", "b"] * 20)
 PAGES = Forest([f"(page (h p{number % 7}) (p {'a ' * (number % 9)}) (p b h))" for number in range(120)])
@@ -162,3 +175,154 @@ def test_trees_that_training_did_not_prepare_for_are_answered(caplog: pytest.Log
     found = model.predict(["(and a b a b a b)", "(a (or b a))", "(xor a (nand b))", "z"])
     assert len(found) == 4 and "have more children than their cell has slots" in caplog.text
     assert set(model.unknown_labels_) == {"xor", "nand", "z"}
+
+
+OWN = """
+description = "small"
+[model]
+cell = "gru"
+aggregator = "sum"
+state_size = 3
+[training]
+epochs = 1
+seed = 5
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    path = tmp_path / "own.toml"
+    path.write_text(OWN)
+    return path
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_a_recipe_that_ships_says_what_it_is_for_and_gives_its_settings(name: str) -> None:
+    recipe, values = read_recipe(name), read_toml(recipe_path(name))
+    assert recipe.description and recipe.reached and len(recipe.description) < 120
+    forest = make_lrt(30).forest if recipe.task == "pair" else make_listops(30, seed=0).forest
+    found = choose(RunSettings(recipe=name), facts_of(forest), 30)
+    for group in ("model", "training"):
+        for key, value in values[group].items():
+            expected = type(getattr(recipe, group)).of({key: value})
+            assert getattr(getattr(found.settings, group), key) == getattr(expected, key), key
+    assert found.settings.recipe == name and found.settings.task == (recipe.task or "tree")
+    assert found.reasons[0] == f"recipe {name}: {recipe.description}"
+
+
+def test_formulas_by_name_are_what_is_chosen_for_formulas() -> None:
+    assert chosen(FORMULAS, recipe="formulas").model_copy(update={"recipe": "auto"}) == chosen(FORMULAS)
+    assert chosen(PAGES, recipe="formulas", model=ModelSettings(per_label=False)).model.readout == "root"
+
+
+def test_settings_that_are_given_win_over_the_recipe_and_the_recipe_over_the_data(own: Path) -> None:
+    name = str(own)
+    found = chosen(PAGES, recipe=name, model=ModelSettings(state_size=7), training=TrainingSettings(clip=None))
+    assert (found.model.cell, found.model.aggregator, found.model.state_size) == ("gru", "sum", 7)
+    assert (found.training.epochs, found.training.seed, found.training.clip) == (1, 5, None)
+    assert found.model.readout == "root+mean+max" and found.training.batch_size == 16  # from the data
+    assert found.recipe == "auto"  # complete: the file is not needed again
+    assert choose(found, facts_of(PAGES), len(PAGES)).settings == found
+    assert chosen(PAGES).model.aggregator == "sum" and chosen(PAGES).model.cell == "lstm"
+
+
+def test_the_rate_of_a_recipe_is_that_of_its_optimiser() -> None:
+    other = TrainingSettings(optimiser="adadelta")
+    assert chosen(FORMULAS, recipe="formulas", training=other).training.learning_rate is None
+    given = TrainingSettings(optimiser="adadelta", learning_rate=0.7)
+    assert chosen(FORMULAS, recipe="formulas", training=given).training.learning_rate == 0.7
+
+
+def test_a_run_follows_a_recipe_and_needs_its_file_no_more(own: Path, tmp_path: Path) -> None:
+    saved, _ = train(pages(), tmp_path / "run", RunSettings(recipe=str(own)))
+    own.unlink()
+    again = load_model(tmp_path / "run").settings
+    assert again == saved.settings and (again.model.cell, again.training.seed, again.recipe) == ("gru", 5, "auto")
+    assert saved.reasons[0] == f"recipe {own}: small"
+    by_hand = {"model": {"cell": "gru", "aggregator": "sum", "state_size": 3}, "training": {"epochs": 1, "seed": 5}}
+    train(pages(), tmp_path / "plain", RunSettings.of(by_hand))
+    one, other = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("run", "plain"))
+    assert one == other
+
+
+def test_estimators_take_recipes(own: Path) -> None:
+    y = np.arange(60) % 2
+    model = TreeClassifier(recipe="formulas", epochs=1, state_size=4, random_state=0).fit(FORMULAS, y)
+    assert (model.saved_.settings.model.rank, model.saved_.settings.training.batch_size) == (3, 50)
+    assert model.reasons_[0].startswith("recipe formulas: ")
+    assert TreeClassifier(recipe=str(own)).fit(FORMULAS, y).saved_.settings.model.cell == "gru"
+    paper = TreeClassifier(recipe="paper", epochs=1).fit(FORMULAS, y).saved_.settings
+    assert (paper.recipe, paper.training.optimiser) == ("paper", "adadelta")
+    with pytest.raises(ConfigurationError, match=r"recipe 'lrt' expects the task 'pair', got 'tree'"):
+        TreeClassifier(recipe="lrt").fit(FORMULAS, y)
+    with pytest.raises(
+        ConfigurationError, match=r"TreeClassifier: recipe: .*got 'formula' \(nearest known: 'formulas'"
+    ):
+        TreeClassifier(recipe="formula").fit(FORMULAS, y)
+
+
+def test_partial_fit_follows_a_recipe_without_its_stages(tmp_path: Path) -> None:
+    path = tmp_path / "staged.toml"
+    path.write_text(OWN + 'curriculum = [[1, 0.5], ["none", 0.5]]\nstate_noise = 0.2\nstate_noise_end = 0.1\n')
+    y = np.arange(60) % 2
+    model = TreeClassifier(recipe=str(path), random_state=0)
+    model.partial_fit(FORMULAS, y, classes=[0, 1]).partial_fit(FORMULAS, y)
+    training = model.saved_.settings.training
+    assert model.n_iter_ == 2 and training.curriculum is None and training.state_noise == 0.2
+    assert TreeClassifier(recipe=str(path)).fit(FORMULAS, y).saved_.settings.training.curriculum is not None
+
+
+def test_sweeps_follow_a_recipe_named_in_the_grid(own: Path, tmp_path: Path) -> None:
+    entry = '[[models]]\nkind = "K"\nstate_size = 2\n'
+    (tmp_path / "grid.toml").write_text(f'name = "g"\nseeds = [0]\nrecipe = "own.toml"\n{entry}')
+    grid = read_grid(tmp_path / "grid.toml")
+    (run,) = plan(grid, pages(), "g")
+    assert (run.settings.model.cell, run.settings.model.state_size, run.settings.training.seed) == ("gru", 2, 0)
+    own.unlink()
+    result = execute(run, pages(), tmp_path / "run", Limits(), lambda event: None)
+    assert result is not None and result["key"] == run.key
+    assert key_of(load_model(tmp_path / "run").settings, pages().fingerprint()) == run.key
+    (tmp_path / "grid.toml").write_text(f'name = "g"\nseeds = [0]\nrecipe = "lrt"\n{entry}')
+    with pytest.raises(ConfigurationError, match=r"models entry 1.*recipe 'lrt' expects the task 'pair', got 'tree'"):
+        plan(read_grid(tmp_path / "grid.toml"), pages(), "g")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("= 3", r"own.toml: expected TOML, got"),
+        ("[model]\nrank = 3\n", r"own.toml: description: field required"),
+        (
+            'description = "x"\n[model]\nrnak = 3\n',
+            r"expected a known setting, got 'model.rnak' \(nearest known: 'rank'",
+        ),
+        ('description = "x"\n[training]\nepochs = 0\n', r"own.toml: training.epochs: input should be greater than 0"),
+        ('description = "x"\ntask = "tre"\n', r"own.toml: task: unknown task 'tre' \(nearest known: 'tree'\)"),
+        ('description = "x"\ntask = "node"\n', r"own.toml' expects the task 'node', got 'tree'; choose another recipe"),
+        ('description = "x"\n[training]\nbucketed = true\n', r"a curriculum expects batches of batch_size examples"),
+        (None, r"own.toml: expected a file that can be read, got No such file"),
+    ],
+)
+def test_a_wrong_recipe_is_refused_in_words(own: Path, tmp_path: Path, text: str | None, message: str) -> None:
+    own.unlink()
+    if text is not None:
+        own.write_text(text)
+    training = TrainingSettings.of({"curriculum": [["none", 1.0]]})
+    with pytest.raises(ConfigurationError, match=message):
+        train(pages(), tmp_path / "run", RunSettings(task="tree", recipe=str(own), training=training))
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_unknown_recipe_names_the_nearest() -> None:
+    with pytest.raises(
+        ConfigurationError,
+        match=r"settings: recipe: expected one of 'auto', 'paper', 'formulas', 'listops', 'lrt' or a TOML file, "
+        r"got 'listop' \(nearest known: 'listops'\)",
+    ):
+        RunSettings.of({"recipe": "listop"})
+
+
+def test_a_recipe_without_a_file_changes_nothing() -> None:
+    for name in ("auto", "paper"):
+        settings = RunSettings(recipe=name, model=ModelSettings(rank=2))
+        assert with_recipe(settings) is settings

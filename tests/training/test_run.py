@@ -1,4 +1,5 @@
 import fcntl
+import hashlib
 import json
 import os
 import random
@@ -90,6 +91,109 @@ def test_a_run_stopped_anywhere_ends_as_if_it_had_not_been(whole: Path, tmp_path
     load_model(folder)
     resume(DATA, folder)
     assert weights(folder) == weights(whole) and metrics(folder) == metrics(whole)
+
+
+NEW = RunSettings.of(
+    {
+        "recipe": "paper",
+        "model": {"state_size": 4, "rank": 2, "dropout": 0.1},
+        "training": {
+            "curriculum": [[3, 0.4], [8, 0.35], ["none", 0.25]],
+            "optimiser": "adamw",
+            "weight_decay": 0.1,
+            "beta2": 0.98,
+            "schedule": "cosine",
+            "stage_schedule": "each",
+            "state_noise": 0.2,
+            "state_noise_end": 0.1,
+            "epochs": 3,
+            "batch_size": 20,
+            "patience": 2,
+            "threads": 1,
+            "checkpoint_minutes": 0.0005,
+        },
+    }
+)
+
+
+@pytest.fixture(scope="module")
+def staged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "staged"
+    train(DATA, folder, NEW)
+    return folder
+
+
+@pytest.mark.parametrize("batch", [1, 17, 22, 40, 50])
+def test_a_run_with_curriculum_adamw_and_noise_resumes_bit_for_bit(staged: Path, tmp_path: Path, batch: int) -> None:
+    folder = tmp_path / "run"
+    with pytest.raises(StopError):
+        train(DATA, folder, NEW, reporter=StopAt(batch))
+    resume(DATA, folder)
+    assert weights(folder) == weights(staged) and metrics(folder) == metrics(staged)
+    assert [line["stage"] for line in metrics(staged)] == [1, 2, 3]
+
+
+def test_a_run_starts_from_another_and_is_resumed_without_it(whole: Path, tmp_path: Path) -> None:
+    other, begun, straight = (tmp_path / name for name in ("other", "begun", "straight"))
+    shutil.copytree(whole, other)
+    train(DATA, straight, SETTINGS, init_from=other)
+    with pytest.raises(StopError):
+        train(DATA, begun, SETTINGS, init_from=other, reporter=StopAt(1))
+    start = load_model(begun).model.state_dict()  # those of the beginning: no epoch is done
+    expected = load_model(whole).model.state_dict()
+    assert start.keys() == expected.keys() and all(torch.equal(start[name], expected[name]) for name in start)
+    facts = json.loads((begun / "environment.json").read_text())["init_from"]
+    assert facts == {"run": str(other), "sha256": hashlib.sha256(weights(whole)).hexdigest()}
+    assert f"training started with the weights of {other}" in load_model(begun).reasons
+    shutil.rmtree(other)
+    resume(DATA, begun)
+    assert weights(begun) == weights(straight) and metrics(begun) == metrics(straight)
+    assert metrics(straight)[0]["loss"] != metrics(whole)[0]["loss"]
+    assert "init_from" not in json.loads((whole / "environment.json").read_text())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model": {"state_size": 5}}, "state_size is 4 there and 5 here"),
+        ({"model": {"hidden": [20, 7]}}, "hidden number 2 is 20 there and 7 here"),
+        ({"model": {"cell": "rnn"}}, "cell is 'lstm' there and 'rnn' here"),
+        ({"task": "node"}, "task is 'tree' there and 'node' here"),
+        ("operators", "operators number 1 is 'MAX' there and 'MED' here"),
+        ("classes", "classes number 10 is '9' there and 'ten' here"),
+        ("fewer", "classes number 10 is '9' there and none here"),
+    ],
+)
+def test_a_run_that_is_not_alike_cannot_be_the_start(
+    whole: Path, tmp_path: Path, changes: dict[str, object] | str, message: str
+) -> None:
+    data, values = DATA, SETTINGS.model_dump(exclude_unset=True)
+    if isinstance(changes, dict):
+        values |= {name: {**values[name], **each} if isinstance(each, dict) else each for name, each in changes.items()}
+    elif changes == "operators":
+        texts = [str(tree).replace("MAX", "MED") for tree in DATA.forest]
+        data = Dataset(Forest(texts), DATA.targets, DATA.classes, DATA.splits)
+    else:
+        names = (*DATA.classes[:9], "ten") if changes == "classes" else DATA.classes[:9]
+        data = Dataset(DATA.forest, np.minimum(DATA.targets, len(names) - 1), names, DATA.splits)
+    with pytest.raises(
+        ConfigurationError, match=f"init_from expects a run with the same .*, but {whole} differs: {message}; change"
+    ):
+        train(data, tmp_path / "run", RunSettings.of(values), init_from=whole)
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(ModelFileError, match="expected the directory of a model or run, got no such directory"):
+        train(DATA, tmp_path / "run", SETTINGS, init_from=tmp_path / "absent")
+
+
+def test_numbers_are_predicted_in_the_units_of_the_run_that_they_started_from(tmp_path: Path) -> None:
+    values = {"task": "regression", "model": {"state_size": 3}, "training": {"epochs": 1, "threads": 1}}
+    settings = RunSettings.of({"recipe": "paper", **values})
+    first, _ = train(DATA, tmp_path / "first", settings)
+    fewer = Dataset(DATA.forest, DATA.targets, DATA.classes, {**DATA.splits, "train": DATA.splits["train"][:100]})
+    alone, _ = train(fewer, tmp_path / "alone", settings)
+    second, _ = train(fewer, tmp_path / "second", settings, init_from=tmp_path / "first")
+    assert second.units == first.units != alone.units
+    assert load_model(tmp_path / "second").units == first.units
 
 
 @pytest.mark.parametrize("step", [1, 20, 40])

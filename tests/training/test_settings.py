@@ -102,3 +102,46 @@ def test_what_toml_cannot_hold_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "a.toml").write_text(text)
     with pytest.raises(ConfigurationError, match="expected TOML, got"):
         read_toml(tmp_path / "a.toml")
+
+
+def test_a_curriculum_survives_toml_and_text() -> None:
+    given = TrainingSettings.of({"curriculum": [[3, 0.4], [8, 0.35], ["none", 0.25]]})
+    assert given.curriculum == ((3, 0.4), (8, 0.35), (None, 0.25))
+    assert 'curriculum = [[3, 0.4], [8, 0.35], ["none", 0.25]]' in to_toml(given)
+    assert TrainingSettings.of(tomllib.loads(to_toml(given))) == given
+    assert TrainingSettings.of(given.model_dump(mode="json")) == given
+    changed = with_changes(RunSettings(), {"curriculum": '[[3, 0.5], ["none", 0.5]]'})
+    assert changed.training.curriculum == ((3, 0.5), (None, 0.5))
+    assert with_changes(changed, {"curriculum": "none"}).training.curriculum is None
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ([], "expected stages of a largest number of inner nodes and a share of the steps, got []"),
+        (3, "expected stages of a largest number of inner nodes and a share of the steps, got 3"),
+        ([[3]], "expected each stage to have a largest number of inner nodes and a share of the steps, got [3]"),
+        ([[2.5, 1.0]], "expected the largest number of inner nodes to be a whole number, or none, got 2.5"),
+        ([[True, 1.0]], "expected the largest number of inner nodes to be a whole number, or none, got True"),
+        ([[-1, 1.0]], "expected the largest number of inner nodes to be a whole number, or none, got -1"),
+        ([[3, 0.0], ["none", 1.0]], "expected the share of the steps to be above 0 and at most 1, got 0.0"),
+        ([[3, "half"], ["none", 0.5]], "expected the share of the steps to be above 0 and at most 1, got 'half'"),
+        ([[3, float("nan")], ["none", 0.5]], "expected the share of the steps to be above 0 and at most 1, got nan"),
+        ([[3, 0.5], [3, 0.5]], "expected limits that increase from stage to stage, got [3, 3]"),
+        ([["none", 0.5], [3, 0.5]], "expected limits that increase from stage to stage, got ['none', 3]"),
+        ([[3, 0.5], ["none", 0.4]], "expected shares that add up to 1, got [0.5, 0.4]"),
+    ],
+)
+def test_a_wrong_curriculum_is_refused_in_words(value: object, message: str) -> None:
+    with pytest.raises(ConfigurationError) as problem:
+        RunSettings.of({"training": {"curriculum": value}})
+    assert str(problem.value).startswith(f"settings: training.curriculum: {message}; for example [[3, 0.4]")
+
+
+@pytest.mark.parametrize("other", [{"bucketed": True}, {"batch_nodes": 100}])
+def test_a_curriculum_has_batches_of_examples(other: dict[str, object]) -> None:
+    message = f"a curriculum expects batches of batch_size examples, got {next(iter(other))}; leave one of them out"
+    with pytest.raises(ConfigurationError, match=f"^settings: training: {message}"):
+        RunSettings.of({"training": {"curriculum": [["none", 1.0]], **other}})
+    with pytest.raises(ConfigurationError, match=f"^settings: {message}"):
+        TrainingSettings.of({"curriculum": [["none", 1.0]], **other})

@@ -1,5 +1,5 @@
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from torch import nn
 
 from treefold import Forest, TreeModel
-from treefold.data.generators import make_listops
-from treefold.errors import TrainingError
+from treefold.data.generators import make_listops, make_lrt
+from treefold.errors import ConfigurationError, TrainingError
 from treefold.nn.flat import FlatParameters
 from treefold.training import Examples, Progress, fit
 from treefold.training.build import build_model, facts_of, resolve
-from treefold.training.examples import Score, by_nodes, epoch_batches, outputs_of
+from treefold.training.examples import Curriculum, Score, by_nodes, epoch_batches, outputs_of
 from treefold.training.settings import ModelSettings, TrainingSettings
 from treefold.training.trainer import Trainer, _rate_factor
 from treefold.trees.batch import Ints
@@ -32,23 +32,42 @@ def listops() -> Examples:
     return Examples.of(DATA, "tree")
 
 
-@pytest.mark.parametrize(("name", "reduction"), [("adadelta", "mean"), ("adadelta", "sum"), ("adamw", "mean")])
-def test_the_flat_step_equals_the_step_of_each_tensor(
-    name: Literal["adadelta", "adamw"], reduction: Literal["mean", "sum"]
-) -> None:
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"optimiser": "adadelta"},
+        {"optimiser": "adadelta", "reduction": "sum"},
+        {"optimiser": "adadelta", "weight_decay": 0.01},
+        {"optimiser": "adamw"},
+        {"optimiser": "adamw", "weight_decay": 0.5, "beta2": 0.98},
+        {"optimiser": "adamw", "weight_decay": 0.5, "decay_all": True},
+    ],
+    ids=str,
+)
+def test_the_flat_step_equals_the_step_of_each_tensor(changes: dict[str, Any]) -> None:
     """The oracle is torch's own optimiser over the separate parameters."""
     examples = listops()
     flat_model, plain_model = model_for(examples), model_for(examples)
-    settings = TrainingSettings(optimiser=name, batch_size=10, epochs=2, patience=None, l2=0.01, reduction=reduction)
+    settings = TrainingSettings.of({"batch_size": 10, "epochs": 2, "patience": None, "l2": 0.01, **changes})
     fit(flat_model, examples, settings)
-    optimiser: torch.optim.Optimizer = torch.optim.Adadelta(plain_model.parameters())
-    if name == "adamw":
-        optimiser = torch.optim.AdamW(plain_model.parameters(), lr=3e-3, weight_decay=0)
+    decay = settings.weight_decay
+    optimiser: torch.optim.Optimizer = torch.optim.Adadelta(plain_model.parameters(), weight_decay=decay)
+    if settings.optimiser == "adamw":
+        is_bias = {
+            name: not settings.decay_all and "bias" in name.rpartition(".")[2]
+            for name, _ in plain_model.named_parameters()
+        }
+        groups = [
+            {"params": [each for name, each in plain_model.named_parameters() if is_bias[name] == chosen]}
+            | {"weight_decay": 0.0 if chosen else decay}
+            for chosen in (False, True)
+        ]
+        optimiser = torch.optim.AdamW(groups, lr=3e-3, betas=(0.9, settings.beta2))
     for epoch in range(2):
         for chosen in epoch_batches(examples, np.arange(len(examples)), settings, epoch):
             optimiser.zero_grad()
             outputs, target = plain_model(examples.batch(chosen)), examples.target(chosen)
-            loss = nn.functional.cross_entropy(outputs, target, reduction=reduction)
+            loss = nn.functional.cross_entropy(outputs, target, reduction=settings.reduction)
             penalty = sum(parameter.square().sum() for parameter in plain_model.parameters())
             torch.autograd.backward(loss + 0.01 * penalty)
             optimiser.step()
@@ -319,3 +338,144 @@ def test_flat_parameters_share_memory_with_the_model() -> None:
     assert torch.equal(flat.gradient, torch.cat([p.grad.reshape(-1) for p in model.parameters() if p.grad is not None]))
     flat.values.data.fill_(2.0)
     assert all(bool((p == 2).all()) for p in model.parameters())
+
+
+def operators(examples: Examples, number: int) -> int:
+    """Count the inner nodes of an example the plain way."""
+    trees = [examples.forest[int(tree)] for tree in examples.trees_of(np.array([number]))]
+    return max(sum(any(child is not None for child in node.children) for node in tree.preorder()) for tree in trees)
+
+
+@pytest.mark.parametrize("kind", ["tree", "pair"])
+def test_inner_nodes_are_counted_and_of_a_pair_those_of_the_larger_tree(kind: str) -> None:
+    examples = Examples.of(DATA if kind == "tree" else make_lrt(60), kind)
+    numbers = np.arange(len(examples))[::-3]
+    assert examples.inner_counts(numbers).tolist() == [operators(examples, number) for number in numbers.tolist()]
+
+
+def plain_curriculum(examples: Examples, numbers: list[int], settings: TrainingSettings) -> list[tuple[int, list[int]]]:
+    """Return stage and batch of every step, by the plainest loop."""
+    assert settings.curriculum is not None
+    steps = settings.epochs * math.ceil(len(numbers) / settings.batch_size)
+    found: list[tuple[int, list[int]]] = []
+    for stage, (limit, _) in enumerate(settings.curriculum):
+        end = round(steps * sum(share for _, share in settings.curriculum[: stage + 1]))
+        pool = [number for number in numbers if limit is None or operators(examples, number) <= limit]
+        turn = 0
+        waiting: list[int] = []
+        while len(found) < end:
+            if not waiting:
+                waiting = np.random.default_rng([settings.seed, stage, turn]).permutation(pool).tolist()
+                turn += 1
+            found.append((stage + 1, waiting[: settings.batch_size]))
+            waiting = waiting[settings.batch_size :]
+    return found
+
+
+@pytest.mark.parametrize("batch_size", [7, 16, 200])
+@pytest.mark.parametrize(
+    "stages", [[[3, 0.4], [8, 0.35], ["none", 0.25]], [[2, 0.5], [5, 0.5]], [["none", 1.0]], [[1, 0.001], [9, 0.999]]]
+)
+def test_a_curriculum_takes_its_shares_from_shuffled_pools(stages: list[Any], batch_size: int) -> None:
+    examples, numbers = listops(), np.arange(5, 115)
+    settings = TrainingSettings(curriculum=stages, batch_size=batch_size, epochs=6, seed=4)  # type: ignore[arg-type]
+    curriculum = Curriculum(examples, numbers, settings)
+    batches = [batch.tolist() for epoch in range(6) for batch in curriculum.batches(epoch)]
+    expected = plain_curriculum(examples, numbers.tolist(), settings)
+    assert [(curriculum.stage_of(step) + 1, batch) for step, batch in enumerate(batches)] == expected
+
+
+def test_training_follows_the_curriculum_and_says_its_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    examples, notes, taken = listops(), Notes(), []
+    plain = Trainer._step
+
+    def noted(trainer: Trainer, chosen: Ints, total: int) -> tuple[float, int, int]:
+        taken.append((trainer.state.epoch, chosen.tolist(), total))
+        return plain(trainer, chosen, total)
+
+    monkeypatch.setattr(Trainer, "_step", noted)
+    settings = TrainingSettings.of({"curriculum": [[3, 0.5], ["none", 0.5]], "batch_size": 25, "epochs": 3})
+    fit(model_for(examples), examples, settings, reporter=notes)
+    expected = plain_curriculum(examples, list(range(120)), settings)
+    assert [(epoch, total) for epoch, _, total in taken] == [(step // 5, 15) for step in range(15)]
+    assert [chosen for _, chosen, _ in taken] == [batch for _, batch in expected]
+    assert [progress.stage for progress in notes.progress] == [stage for stage, _ in expected]
+    assert [metrics["stage"] for metrics in notes.metrics] == [expected[step][0] for step in (4, 9, 14)]
+    for epoch, metrics in enumerate(notes.metrics):
+        seen = sum(len(batch) for _, batch in expected[5 * epoch : 5 * epoch + 5])
+        assert notes.progress[5 * epoch + 4].seen == seen
+        speed, seconds = float(str(metrics["examples_per_second"])), float(str(metrics["seconds"]))
+        assert speed == pytest.approx(seen / seconds, rel=0.1)
+
+
+def test_a_stage_without_trees_names_the_smallest_tree() -> None:
+    examples = Examples(Forest(["(f (g (h a)))", "(f (g b))"]), np.array([0, 1]), "tree")
+    settings = TrainingSettings.of({"curriculum": [[1, 0.5], ["none", 0.5]]})
+    with pytest.raises(
+        ConfigurationError,
+        match=r"trees of at most 1 inner nodes for its stage 1, got none: the smallest has 2; raise the limit",
+    ):
+        fit(model_for(examples, 2), examples, settings)
+
+
+@pytest.mark.parametrize(("how", "factor"), [("whole", 1), ("each", 2)])
+def test_the_rate_has_one_schedule_for_all_stages_or_one_for_each(
+    how: str, factor: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    examples, rates = listops(), []
+    plain = Trainer._step
+
+    def noted(trainer: Trainer, chosen: Ints, total: int) -> tuple[float, int, int]:
+        result = plain(trainer, chosen, total)
+        rates.append(trainer.optimiser.param_groups[0]["lr"])
+        return result
+
+    monkeypatch.setattr(Trainer, "_step", noted)
+    values = {"curriculum": [[5, 0.5], ["none", 0.5]], "batch_size": 25, "epochs": 4, "learning_rate": 0.1}
+    settings = TrainingSettings.of({**values, "schedule": "cosine", "warmup": 0.2, "stage_schedule": how})
+    fit(model_for(examples), examples, settings)
+    once = [0.1 * _rate_factor(settings, step, 20 // factor) for step in range(20 // factor)]
+    assert rates == pytest.approx(once * factor)
+
+
+def test_patience_waits_for_the_last_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Validation never improves after the first epoch; without a curriculum, training ends after the third."""
+    examples = listops()
+    scores = iter([1.0] + [0.0] * 100)
+    monkeypatch.setattr(Score, "of", lambda *_: Score(1.0, next(scores)))
+    values = {"batch_size": 20, "epochs": 12, "patience": 2}
+    stages = [[3, 0.4], ["none", 0.6]]  # 4 steps an epoch, 48 in all: the last stage begins in epoch 5, at step 19
+    for curriculum, epochs in ((None, 3), (stages, 5 + 2)):
+        settings = TrainingSettings.of({**values, "curriculum": curriculum})
+        model, numbers = model_for(examples), np.arange(120)
+        result = fit(model, examples, settings, train=numbers[:80], validation=numbers[80:])
+        assert result.epochs == epochs and result.best_epoch == 1
+        scores = iter([1.0] + [0.0] * 100)
+
+
+@pytest.mark.parametrize(("end", "last"), [(None, 0.5), (0.1, 0.1)])
+def test_the_noise_on_states_goes_in_a_line_and_is_off_outside_of_steps(
+    end: float | None, last: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    examples, model = listops(), model_for(listops())
+    noise, elsewhere = [], []
+    plain, score = Trainer._add_gradients, Score.of
+
+    def noted(trainer: Trainer, chosen: Ints) -> tuple[float, int, int]:
+        noise.append(trainer.model.encoder.state_noise)
+        return plain(trainer, chosen)
+
+    def evaluated(*arguments: Any) -> Score:
+        elsewhere.append(model.encoder.state_noise)
+        return score(*arguments)
+
+    monkeypatch.setattr(Trainer, "_add_gradients", noted)
+    monkeypatch.setattr(Score, "of", evaluated)
+    settings = TrainingSettings.of({"batch_size": 20, "epochs": 2, "state_noise": 0.5, "state_noise_end": end})
+    fit(model, examples, settings, train=np.arange(100), validation=np.arange(100, 120))
+    assert noise == pytest.approx(np.linspace(0.5, last, 10).tolist())
+    assert elsewhere == [0.0, 0.0] and model.encoder.state_noise == 0.0
+    monkeypatch.setattr(Trainer, "_add_gradients", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        fit(model, examples, settings)
+    assert model.encoder.state_noise == 0.0

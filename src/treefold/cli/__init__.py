@@ -30,6 +30,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "embed": ("model:embed", "Write the root states of trees to a .npy or .csv file."),
     "describe": ("model:describe", "Show the parts of a model, their parameters and costs, and how training went."),
     "compress": ("model:compress", "Decompose the tensors of a trained model into a form with fewer parameters."),
+    "recipes": ("train:recipes", "List the recipes that ship with the library, or print one of them."),
     "sweep": ("sweep:sweep", "Train all configurations of a grid, and write a line of results for each run."),
     "report": ("report:report", "Write a report on sweeps: tables with means over seeds, and figures."),
 }

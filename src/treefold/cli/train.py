@@ -2,12 +2,12 @@
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from treefold.cli.console import Plugins, err, say
-from treefold.errors import ConfigurationError
+from treefold.errors import ConfigurationError, require_choice
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
@@ -24,6 +24,13 @@ _SECONDS_BETWEEN_LINES, _SECONDS_BETWEEN_MOVES = 20, 0.1
 def train(
     data: Annotated[Path, typer.Argument(help="A data set, made by `treefold data`.", show_default=False)],
     out_folder: Annotated[Path, typer.Option("--out", help="The run directory to write.", show_default=False)],
+    recipe: Annotated[
+        str | None,
+        typer.Option(
+            help="Settings by name, or `paper`: `treefold recipes` lists them; default: chosen from the data."
+        ),
+    ] = None,
+    recipe_file: Annotated[Path | None, typer.Option(help="A recipe of one's own, a TOML file.")] = None,
     config: Annotated[Path | None, typer.Option(help="A TOML file with [model] and [training].")] = None,
     changes: Annotated[
         list[str] | None, typer.Option("--set", help="A setting: `rank=5` or `training.epochs=20`; may be repeated.")
@@ -32,13 +39,17 @@ def train(
         str | None,
         typer.Option(help="`tree`, `pair`, `node`, `regression` or `pair-regression`; by default, the data decides."),
     ] = None,
+    init_from: Annotated[
+        Path | None, typer.Option(help="A run to start from: its weights, for the same model settings and labels.")
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the interrupted run in --out.")] = False,
     baselines: Annotated[bool, typer.Option("--baselines", help="Also evaluate simple models.")] = False,
     plugins: Plugins = None,
 ) -> None:
     """Train a model and write it to a run directory.
 
-    Settings that are not given are chosen from the data; `treefold describe RUN` shows them. Training stops when the
+    Settings of `--set` and `--config` come first, then those of the recipe; the others are chosen from the data;
+    `treefold describe RUN` shows them. Training stops when the
     validation score (of equal scores, the loss) has not improved for `patience` epochs, and keeps the best weights. An
     interrupted run continues with `--resume`, and ends with the same weights as without the interruption. Several processes
     train one model together with `torchrun --nproc-per-node 2 -m treefold train …`: each takes a part of every batch.
@@ -48,15 +59,25 @@ def train(
     from treefold.training.distributed import joined
 
     with joined() as workers:
-        _train(data, out_folder, config, changes or [], task, workers, resume=resume, baselines=baselines)
+        settings = _Given(recipe, recipe_file, config, changes or [], task, init_from)
+        _train(data, out_folder, settings, workers, resume=resume, baselines=baselines)
+
+
+class _Given(NamedTuple):
+    """The options of a new run, which cannot be given with --resume."""
+
+    recipe: str | None
+    recipe_file: Path | None
+    config: Path | None
+    changes: list[str]
+    task: str | None
+    init_from: Path | None
 
 
 def _train(
     data: Path,
     out_folder: Path,
-    config: Path | None,
-    changes: list[str],
-    task: str | None,
+    given: _Given,
     workers: "Workers",
     *,
     resume: bool,
@@ -70,16 +91,19 @@ def _train(
     has_test = len(dataset.splits.get("test", [])) > 0
     if baselines and not has_test:
         raise ConfigurationError("--baselines expects a data set with a test split, got none; leave it out.")
-    if resume and (config or changes or task):
+    if resume and any(given):
         raise ConfigurationError(
-            "--resume expects the settings of the run as they are, got --config, --set or --task; leave them out."
+            "--resume expects the settings of the run as they are, got others (--set, --config, --recipe, --task or "
+            "--init-from); leave them out."
         )
     with _Display() as display:
         if resume:
             saved, result = training.resume(dataset, out_folder, reporter=display, workers=workers)
         else:
-            settings = _settings(config, changes, task, dataset)
-            saved, result = training.train(dataset, out_folder, settings, reporter=display, workers=workers)
+            settings = _settings(given, dataset)
+            saved, result = training.train(
+                dataset, out_folder, settings, reporter=display, workers=workers, init_from=given.init_from
+            )
     if not workers.is_first:
         return
     chosen, name = saved.task, saved.task.score_name
@@ -101,21 +125,46 @@ def _train(
     say(f"look at it: treefold describe {out_folder}" + (measure if has_test or has_validation else ""))
 
 
-def _settings(config: Path | None, changes: list[str], task: str | None, data: "Dataset") -> "RunSettings":
+def _settings(given: _Given, data: "Dataset") -> "RunSettings":
     from treefold.training.settings import RunSettings, read_toml, with_changes
     from treefold.training.task import default_task
 
-    values: dict[str, Any] = read_toml(config) if config else {}
-    if task or "task" not in values:
-        values["task"] = task or default_task(data)
-    settings = RunSettings.of(values, str(config) if config else "settings")
+    values: dict[str, Any] = read_toml(given.config) if given.config else {}
+    if given.recipe and given.recipe_file:
+        raise ConfigurationError("expected --recipe or --recipe-file, got both; leave one of them out.")
+    if given.recipe or given.recipe_file:
+        values["recipe"] = given.recipe or str(given.recipe_file and given.recipe_file.absolute())
+    if given.task or "task" not in values:
+        values["task"] = given.task or default_task(data)
+    settings = RunSettings.of(values, str(given.config) if given.config else "settings")
     changed = {}
-    for change in changes:
+    for change in given.changes:
         key, equals, value = change.partition("=")
         if not equals:
             raise ConfigurationError(f"--set expects key=value, got {change!r}; for example --set rank=5.")
         changed[key.strip()] = value.strip()
     return with_changes(settings, changed)
+
+
+def recipes(
+    name: Annotated[str | None, typer.Argument(help="Print the settings of this recipe.", show_default=False)] = None,
+) -> None:
+    """List the recipes that ship with the library, or print one of them.
+
+    To change a recipe, write it into a file: `treefold recipes listops > own.toml`, then train with `--recipe-file own.toml`.
+    """
+    from treefold.training.settings import read_recipe, recipe_names, recipe_path
+
+    if name is not None:
+        require_choice("treefold recipes", "NAME", name, recipe_names())
+        say(recipe_path(name).read_text(encoding="utf-8").rstrip("\n"))
+        return
+    for each in recipe_names():
+        recipe = read_recipe(each)
+        say(f"{each}: {recipe.description}")
+        say(f"  task: {recipe.task or 'any'}")
+        say(f"  reached: {recipe.reached or 'not said'}")
+    say("auto (the default) chooses all settings from the data; paper has the settings of the paper.")
 
 
 class _Display:
@@ -157,14 +206,15 @@ class _Display:
         speed = (progress.seen - self._first) / max(now - self._epoch_start, 1e-9)
         accuracy = "" if progress.accuracy is None else f", train {progress.accuracy:.1%}"
         note = f"loss {progress.loss:.3f}{accuracy}, {speed:,.0f}/s"
+        title = f"epoch {progress.epoch}" + ("" if progress.stage is None else f", stage {progress.stage}")
         if self._bar is None:
-            say(f"epoch {progress.epoch}: batch {progress.batch:,} of {progress.batches:,}, {note}", to=err)
+            say(f"{title}: batch {progress.batch:,} of {progress.batches:,}, {note}", to=err)
             return
         if self._task is None:
             self._task = self._bar.add_task("", total=progress.batches, note=note)
         self._bar.update(
             self._task,
-            description=f"epoch {progress.epoch}",
+            description=title,
             completed=progress.batch,
             total=progress.batches,
             note=note,
@@ -173,7 +223,8 @@ class _Display:
     def epoch(self, metrics: dict[str, Any]) -> None:
         """Print a line for a finished epoch."""
         self._last = time.monotonic()
-        parts = [f"epoch {metrics['epoch']:3}", f"loss {metrics['loss']:.4f}"]
+        parts = [f"epoch {metrics['epoch']:3}"] + ([f"stage {metrics['stage']}"] if "stage" in metrics else [])
+        parts += [f"loss {metrics['loss']:.4f}"]
         parts += [f"train {metrics['accuracy']:.4f}"] if "accuracy" in metrics else []
         parts += [f"validation {metrics['validation_score']:.4f}"] if "validation_score" in metrics else []
         parts += [f"{metrics['examples_per_second']:,.0f}/s", f"{metrics['seconds']:.1f} s"]

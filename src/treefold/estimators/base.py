@@ -107,7 +107,8 @@ def _require_arguments(owner: str, names: Iterable[str], known: Sequence[str]) -
 class TreeEstimator(BaseEstimator):  # type: ignore[misc]
     """The base of all estimators, with their arguments. Those that are None are chosen from the trees, by the recipe that
     `treefold train` uses as well (`treefold.training.recipe`); ``reasons_`` says why. The word "none" switches a setting off:
-    ``patience="none"``, ``clip="none"``.
+    ``patience="none"``, ``clip="none"``. ``recipe`` is "paper", a name that ``treefold recipes`` lists, or a TOML file: its
+    settings are taken for arguments that are None.
 
     Model: ``cell`` ("lstm", "gru", "rnn"), ``aggregator``, ``state_size``, ``rank`` (not used by forms without one),
     ``block_size`` and ``start`` ("balanced", "product") of the form "blockwise", ``shared``, ``arity``, ``per_label`` (a cell for
@@ -200,6 +201,7 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
         block_size: int | None = None,
         start: str | None = None,
         callbacks: Sequence[Callable[[Any, dict[str, Any]], Any]] | None = None,
+        recipe: str | None = None,
     ) -> None:
         self.cell = cell
         self.aggregator = aggregator
@@ -243,6 +245,7 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
         self.block_size = block_size
         self.start = start
         self.callbacks = callbacks
+        self.recipe = recipe
 
     def set_params(self, **params: Any) -> Self:
         """Set arguments; the error about a misspelt one names the nearest."""
@@ -365,7 +368,8 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
         task, forest = examples.task, examples.forest
         names = () if classes is None else tuple(map(str, classes.tolist()))
         outputs = examples.targets.shape[1] if examples.targets.ndim > 1 else max(len(names), 1)
-        given = RunSettings(task=task.name, model=self._model_settings(), training=self._training_settings(seed))
+        values = {"task": task.name, "model": self._model_settings(), "training": self._training_settings(seed)}
+        given = RunSettings.of(values | self._given(("recipe",)), self._name)
         self.unknown_labels_ = Counter()
         if hasattr(self, "saved_") and (self.warm_start or epochs is not None):
             self._check_warm_start(examples, outputs, names, "warm_start=True" if epochs is None else "partial_fit")
@@ -381,6 +385,7 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
             training, done = saved.settings.training, 0
         if epochs is not None:  # the end is not known, so the rate cannot fall towards it
             further = {"epochs": done + epochs, "schedule": "constant", "warmup": 0.0}
+            further |= {"curriculum": None, "state_noise_end": None}
             changes = given.training.model_dump(exclude_unset=True) | further
             training = saved.settings.training.model_copy(update=changes)
         return dataclasses.replace(saved, settings=saved.settings.model_copy(update={"training": training}))

@@ -11,7 +11,7 @@ import numpy as np
 from treefold.kernels.compile import cache_folder, precompile
 from treefold.kernels.gather import gather, gather_translated, translate
 from treefold.kernels.layout import Kernel, collect
-from treefold.kernels.optimisers import adadelta_step
+from treefold.kernels.optimisers import adadelta_step, adamw_step
 from treefold.nn.aggregators import AGGREGATORS
 from treefold.nn.cells import CELLS
 from treefold.nn.cells.base import layout_of
@@ -20,7 +20,7 @@ from treefold.nn.heads import Classifier, PairClassifier
 
 def all_kernels() -> list[Kernel]:
     """Return the kernels of everything in the registries."""
-    found: list[Kernel] = [gather, translate, gather_translated, collect, adadelta_step]
+    found: list[Kernel] = [gather, translate, gather_translated, collect, adadelta_step, adamw_step]
     pairs = [PairClassifier(in_size=2, classes=2, comparison=each) for each in ("tensor", "blockwise")]
     for head in (Classifier(in_size=2, classes=2), *pairs):
         kernel = head.kernel()

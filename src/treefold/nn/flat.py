@@ -14,7 +14,8 @@ from treefold.kernels.layout import NUMPY_TYPES, FlatLayout
 class FlatParameters:
     """All trainable parameters of a model as views of one tensor, and their gradients likewise.
 
-    Those of layouts come first, in the places that the kernels read; ``order`` is a checksum of all places.
+    Those of layouts come first, in the places that the kernels read; ``order`` is a checksum of all places. ``decays`` says which
+    entries weight decay shrinks: those of parameters with two axes or more, without those that a module names in ``undecayed``.
 
     >>> model = nn.Linear(2, 3)
     >>> flat = FlatParameters(model)
@@ -51,11 +52,17 @@ class FlatParameters:
         places = {id(parameter): list(place) for parameter, *place in views}
         self.order = zlib.crc32(repr([places[id(parameter)] for parameter in self._parameters]).encode())
         constant = torch.ones(size, dtype=torch.bool)
+        self.decays = torch.zeros(size, dtype=torch.bool)
+        undecayed = {
+            id(getattr(part, name)) for part in model.modules() for name in getattr(type(part), "undecayed", ())
+        }
         for parameter, sizes, strides, offset in views:
             view = self.values.data.as_strided(sizes, strides, offset)
             view.copy_(parameter.data)
             parameter.data, parameter.grad = view, self.gradient.as_strided(sizes, strides, offset)
             constant.as_strided(sizes, strides, offset).fill_(False)
+            if parameter.dim() > 1 and id(parameter) not in undecayed:
+                self.decays.as_strided(sizes, strides, offset).fill_(True)
         fixed = constant.nonzero().squeeze(1).to(like.device)
         self._constant_values = _Entries(self.values.data, fixed)
         self._constant_gradient = _Entries(self.gradient, fixed)

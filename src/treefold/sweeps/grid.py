@@ -14,6 +14,7 @@ from treefold.training.settings import (
     Count,
     ModelSettings,
     Positive,
+    RecipeName,
     Seed,
     Settings,
     TaskName,
@@ -21,7 +22,10 @@ from treefold.training.settings import (
     read_toml,
 )
 
-_LIST_SETTINGS: Final = {"hidden"}  # their value is a list, so a list of lists varies them
+_LIST_SETTINGS: Final = {
+    "hidden": 1,
+    "curriculum": 2,
+}  # their value is a list, of lists if 2: one level more varies them
 
 
 class DataSource(Settings):
@@ -78,7 +82,7 @@ class Grid(Settings):
     name: str = Field(min_length=1)
     seeds: tuple[Seed, ...] = Field(min_length=1)
     task: TaskName | None = None
-    recipe: Literal["auto", "paper"] = "auto"
+    recipe: RecipeName = "auto"
     data: DataSource = DataSource()
     model: dict[str, Any] = Field(default_factory=dict)
     training: dict[str, Any] = Field(default_factory=dict)
@@ -147,11 +151,26 @@ def read_grid(path: Path) -> Grid:
         raise ConfigurationError(f"{path}: [data]: expected `make` or `path`, got both; keep one of them.")
     if not source.make and source.model_fields_set & {"count", "seed"}:
         raise ConfigurationError(f'{path}: [data]: count and seed need make = "listops" or "lrt".')
+    if grid.recipe.endswith(".toml"):  # relative to the grid, as its data
+        grid = grid.model_copy(update={"recipe": str(path.parent / grid.recipe)})
     grid.configurations(str(path))
     return grid
 
 
 def _alternatives(name: str, value: Any) -> list[Any]:
-    if name in _LIST_SETTINGS:
-        return value if isinstance(value, list) and value and all(isinstance(each, list) for each in value) else [value]
-    return value if isinstance(value, list) else [value]
+    if not isinstance(value, list) or not value:
+        return [value]
+    depth = _LIST_SETTINGS.get(name, 0)
+    return value if all(each == "none" or _depth(each) >= depth for each in value) else [value]
+
+
+def _depth(value: Any) -> int:
+    """Return how deep the lists of a value are nested: that of its first entries.
+
+    >>> _depth(3), _depth([[3, 0.5], ["none", 0.5]])
+    (0, 2)
+    """
+    depth = 0
+    while isinstance(value, list):
+        value, depth = value[0] if value else None, depth + 1
+    return depth

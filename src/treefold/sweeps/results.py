@@ -29,7 +29,16 @@ _ADDED_LATER: Final[dict[str, dict[str, Any]]] = {  # keys of older runs lack th
         "embeddings_frozen": False,
         "wide": False,
     },
-    "training": {"reduction": "mean", "keep": "best"},
+    "training": {
+        "reduction": "mean",
+        "keep": "best",
+        "decay_all": False,
+        "beta2": 0.999,
+        "curriculum": None,
+        "stage_schedule": "whole",
+        "state_noise": 0.0,
+        "state_noise_end": None,
+    },
 }
 
 

@@ -1,9 +1,10 @@
 """Examples to learn from: trees with targets, dealt into batches; and a model's outputs for them."""
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import final
+from typing import NamedTuple, final
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from treefold.data.dataset import Dataset
+from treefold.errors import ConfigurationError
 from treefold.kernels.gather import gather_batch
 from treefold.kernels.threads import reserve_threads_for_kernels
 from treefold.nn.engine import FusedEngine
@@ -79,6 +81,16 @@ class Examples:
         """Return the number of nodes of examples."""
         return self.task.sizes(self.forest, numbers)
 
+    def inner_counts(self, numbers: Ints) -> Ints:
+        """Return the number of nodes with children of examples; of a pair, that of the larger tree.
+
+        >>> Examples(Forest(["(f (g a))", "(f a b)"]), np.array([1, 0]), "tree").inner_counts(np.arange(2)).tolist()
+        [2, 1]
+        """
+        forest = self.forest
+        counts = np.add.reduceat(forest.child_counts > 0, forest.offsets[:-1], dtype=np.int64)
+        return np.asarray(counts[self.trees_of(numbers)].reshape(-1, len(numbers)).max(0))
+
     def row_counts(self, numbers: Ints) -> Ints:
         """Return the number of rows of outputs of each example."""
         return self.sizes(numbers) if self.task.per_node else np.ones(len(numbers), np.int64)
@@ -126,6 +138,72 @@ def epoch_batches(examples: Examples, numbers: Ints, settings: TrainingSettings,
     if settings.bucketed:
         batches = [batches[index] for index in rng.permutation(len(batches))]
     return batches
+
+
+class Stage(NamedTuple):
+    """A stage of a curriculum: its examples, its first step, and the step after its last."""
+
+    pool: Ints
+    start: int
+    end: int
+
+
+@final
+class Curriculum:
+    """The batches of a training by the ``curriculum`` of its settings, small trees first.
+
+    The training has as many steps as without it. Each stage takes its share of them, and passes through its shuffled pool again
+    and again, in orders that depend on the seed, the stage and the number of the pass alone.
+
+    >>> examples = Examples(Forest(["a", "(f a)", "(f (f a))"]), np.array([0, 1, 0]), "tree")
+    >>> settings = TrainingSettings(curriculum=[[1, 0.5], ["none", 0.5]], batch_size=2, epochs=2)
+    >>> curriculum = Curriculum(examples, np.arange(3), settings)
+    >>> [sorted(batch.tolist()) for batch in curriculum.batches(0)], curriculum.stage_of(2)
+    ([[0, 1], [0, 1]], 1)
+    """
+
+    def __init__(self, examples: Examples, numbers: Ints, settings: TrainingSettings) -> None:
+        assert settings.curriculum is not None
+        self.seed, self.batch_size = settings.seed, settings.batch_size
+        self.steps = math.ceil(len(numbers) / settings.batch_size)  # of an epoch
+        counts = examples.inner_counts(numbers)
+        self.stages: list[Stage] = []
+        total, done, start = settings.epochs * self.steps, 0.0, 0
+        for place, (limit, share) in enumerate(settings.curriculum, 1):
+            pool = numbers if limit is None else numbers[counts <= limit]
+            if not len(pool):
+                raise ConfigurationError(
+                    f"curriculum expects trees of at most {limit} inner nodes for its stage {place}, got none: "
+                    f"the smallest has {counts.min()}; raise the limit."
+                )
+            done += share
+            end = total if place == len(settings.curriculum) else round(total * done)
+            self.stages.append(Stage(pool, start, end))
+            start = end
+
+    @property
+    def epochs_before_last_stage(self) -> int:
+        """The number of epochs until the last stage has begun."""
+        return math.ceil(self.stages[-1].start / self.steps)
+
+    def stage_of(self, step: int) -> int:
+        """Return the number of a step's stage, from 0."""
+        return next((place for place, stage in enumerate(self.stages) if step < stage.end), len(self.stages) - 1)
+
+    def batches(self, epoch: int) -> list[Ints]:
+        """Return the batches of an epoch."""
+        first, size = epoch * self.steps, self.batch_size
+        found = []
+        for place, stage in enumerate(self.stages):
+            per_pass = math.ceil(len(stage.pool) / size)
+            order, current = stage.pool, -1
+            for step in range(max(first, stage.start), min(first + self.steps, stage.end)):
+                turn, batch = divmod(step - stage.start, per_pass)
+                if turn != current:
+                    order = np.random.default_rng([self.seed, place, turn]).permutation(stage.pool)
+                    current = turn
+                found.append(order[batch * size : (batch + 1) * size])
+        return found
 
 
 def by_nodes(order: Ints, sizes: Ints, budget: int) -> Iterator[Ints]:

@@ -7,7 +7,14 @@ import math
 from typing import Any, Final, NamedTuple
 
 from treefold.training.build import Facts, Labels, is_formula, resolve
-from treefold.training.settings import ModelSettings, RunSettings, TrainingSettings
+from treefold.training.settings import (
+    ModelSettings,
+    RunSettings,
+    TrainingSettings,
+    read_recipe,
+    recipe_names,
+    with_recipe,
+)
 from treefold.training.task import task_of
 
 _FEWEST_STEPS: Final = 800  # with few trees, more epochs
@@ -32,7 +39,7 @@ def choose(settings: RunSettings, facts: Facts, examples: int) -> Recipe:
 
     Trees like formulas (few operators, few other labels, few children) get a cell for each operator, the Tucker form, and the
     root's state. All other trees get states that follow the order of siblings, and a readout of all nodes. With
-    ``recipe="paper"``, settings that were not given are the paper's.
+    ``recipe="paper"``, settings that were not given are the paper's; those of a recipe with a file count as given.
 
     >>> from treefold.training.build import facts_of
     >>> from treefold.trees.forest import Forest
@@ -45,12 +52,17 @@ def choose(settings: RunSettings, facts: Facts, examples: int) -> Recipe:
     if settings.recipe == "paper":
         model, labels = resolve(settings.model, facts)
         return Recipe(settings.model_copy(update={"model": model}), labels, ("the paper's settings",))
+    name, reason = settings.recipe, []
+    if name != "auto":
+        settings, reason = with_recipe(settings), [f"recipe {name}: {read_recipe(name).description}"]
+        # The settings are complete now: a run must not depend on a file elsewhere.
+        settings = settings.model_copy(update={"recipe": name if name in recipe_names() else "auto"})
     formula = is_formula(facts)
     made, reasons = _model(settings.model, facts, formula=formula, task=settings.task)
     model, labels = resolve(made, facts)
     training, more = _training(settings.training, facts, examples, formula=formula)
     chosen = settings.model_copy(update={"model": model, "training": training})
-    return Recipe(chosen, labels, (*reasons, *more))
+    return Recipe(chosen, labels, (*reason, *reasons, *more))
 
 
 def _model(given: ModelSettings, facts: Facts, *, formula: bool, task: str) -> tuple[ModelSettings, list[str]]:

@@ -1,5 +1,7 @@
 """Runs: training that is kept in a directory, and can be resumed there after any interruption."""
 
+import hashlib
+import itertools
 import json
 import os
 import platform
@@ -9,7 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,8 +29,8 @@ from treefold.training.build import Facts, build_model, facts_of
 from treefold.training.distributed import ALONE, Workers
 from treefold.training.examples import Examples
 from treefold.training.recipe import choose
-from treefold.training.saving import CONFIG, SavedModel, load_model, read_tensors, write_tensors, write_text
-from treefold.training.settings import RunSettings
+from treefold.training.saving import CONFIG, WEIGHTS, SavedModel, load_model, read_tensors, write_tensors, write_text
+from treefold.training.settings import RunSettings, with_recipe
 from treefold.training.task import Units, task_of
 from treefold.training.trainer import (
     Reporter,
@@ -60,11 +62,15 @@ def train(
     *,
     reporter: Reporter | None = None,
     workers: Workers = ALONE,
+    init_from: str | os.PathLike[str] | None = None,
 ) -> tuple[SavedModel, Result]:
     """Train a model on a data set, in a run directory that must not exist yet or be empty.
 
     The directory holds ``config.toml`` (resolved settings), ``vocabulary.json``, ``model.safetensors`` (the best weights so
     far), ``metrics.jsonl`` (one line per epoch), ``environment.json``, and ``checkpoint.safetensors``, which `resume` reads.
+
+    With ``init_from``, training starts with the weights of another run or saved model, which must have the same task, model
+    settings, labels and classes; numbers are then predicted in its units. ``environment.json`` says which one it was.
     """
     folder = Path(folder)
     if workers.is_first and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -72,6 +78,8 @@ def train(
             f"{folder}: expected a name that is free, got one that exists; choose another"
             f"{', or go on there with --resume' if (folder / CHECKPOINT).is_file() else ''}."
         )
+    settings = with_recipe(settings)
+    start = None if init_from is None else load_model(init_from)
     task = task_of(settings.task)
     examples, classes, outputs = Examples.of(data, task), task.class_names(data), task.outputs(data)
     if task.has_classes and outputs < 2:
@@ -90,6 +98,8 @@ def train(
     units = task.units(targets, recipe.settings.model) if len(targets) else Units()
     model = build_model(recipe.settings.model, recipe.labels, task, outputs)
     saved = SavedModel(model, recipe.settings, recipe.labels, classes, outputs, units, recipe.reasons)
+    if start is not None:
+        saved = _started(saved, start, str(init_from))
     trainer = _trainer(saved, data, workers)
     if not workers.is_first:
         return _run(saved, trainer, folder, reporter)
@@ -97,7 +107,8 @@ def train(
     folder.mkdir(parents=True, exist_ok=True)
     with _held(folder):
         try:
-            write_text(folder / ENVIRONMENT, json.dumps(_environment(data), indent=1) + "\n")
+            facts = _environment(data) | ({} if init_from is None else {"init_from": _origin(Path(init_from))})
+            write_text(folder / ENVIRONMENT, json.dumps(facts, indent=1) + "\n")
             saved.save(folder)
             _write_checkpoint(folder, trainer)
         except BaseException:
@@ -132,6 +143,43 @@ def resume(
         if workers.is_first and trainer.state.history:  # a crash may have come between the two writes
             _write_epoch(folder, saved, trainer)
         return _run(saved, trainer, folder, reporter)
+
+
+def _started(saved: SavedModel, other: SavedModel, name: str) -> SavedModel:
+    """Give a fresh model the weights of another one, and its units; raise unless both are alike."""
+
+    def facts(each: SavedModel) -> dict[str, Any]:
+        labels = {"operators": each.labels.operators, "labels": each.labels.names, "frozen labels": each.labels.frozen}
+        outputs = {"classes": each.classes, "outputs": each.outputs}
+        return {"task": each.settings.task, **dict(each.settings.model), **labels, **outputs}
+
+    here, there = facts(saved), facts(other)
+    for key, value in here.items():
+        if value != there[key]:
+            words = f"{key} {_difference(value, there[key])}"
+            raise ConfigurationError(
+                f"init_from expects a run with the same task, model settings, labels and classes, but {name} differs: {words}; "
+                f"change the settings, or start from another run."
+            )
+    weights = {key: tensor for key, tensor in other.model.state_dict().items() if not key.startswith("wide.")}
+    saved.model.load_state_dict(weights)
+    reason = f"training started with the weights of {name}"
+    return replace(saved, units=other.units, reasons=(*saved.reasons, reason))
+
+
+def _difference(here: Any, there: Any) -> str:
+    """Say in which way two settings or two lists of names differ; of long lists, the first entry that does."""
+    if not isinstance(here, tuple) or not isinstance(there, tuple):
+        return f"is {there!r} there and {here!r} here"
+    pairs = enumerate(itertools.zip_longest(here, there), 1)
+    place, (own, other) = next((place, pair) for place, pair in pairs if pair[0] != pair[1])
+    words = ["none" if each is None else repr(each) for each in (other, own)]
+    return f"number {place} is {words[0]} there and {words[1]} here"
+
+
+def _origin(folder: Path) -> dict[str, str]:
+    """Say which weights a run started with."""
+    return {"run": str(folder), "sha256": hashlib.sha256((folder / WEIGHTS).read_bytes()).hexdigest()}
 
 
 @contextmanager
@@ -250,7 +298,7 @@ def _write_epoch(folder: Path, saved: SavedModel, trainer: Trainer) -> None:
     if trainer.state.best_epoch == trainer.state.epoch or trainer.finished:
         current = trainer.flat.values.data.clone()
         trainer.flat.values.data.copy_(trainer.best)
-        write_tensors(folder / "model.safetensors", saved.model.state_dict())
+        write_tensors(folder / WEIGHTS, saved.model.state_dict())
         trainer.flat.values.data.copy_(current)
 
 

@@ -1,7 +1,10 @@
 """Settings of models and of training: checked, immutable, read from TOML and written to it."""
 
+import itertools
+import math
 import tomllib
 from collections.abc import Mapping
+from numbers import Integral, Real
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Final, Literal, Self, TypeVar, get_args
@@ -14,6 +17,9 @@ from treefold.errors import ConfigurationError, nearest
 from treefold.training.plugins import registered
 
 _UNREGISTERED: Final = "unregistered"
+_TOLERANCE: Final = 1e-6
+_WITHOUT_FILE: Final = ("auto", "paper")
+_RECIPES: Final = Path(__file__).with_name("recipes")
 
 
 def _number(value: Any) -> Any:
@@ -54,7 +60,51 @@ def _readout(name: str) -> str:
     return name
 
 
+def _recipe(name: str) -> str:
+    """Check the name of a recipe; files are read when they are used."""
+    if name not in _WITHOUT_FILE and name not in recipe_names() and not _is_file(name):
+        known = [*_WITHOUT_FILE, *recipe_names()]
+        words = ", ".join(map(repr, known))
+        problem = f"expected one of {words} or a TOML file, got {name!r}{nearest(name, known)}."
+        raise PydanticCustomError(_UNREGISTERED, "{problem}", {"problem": problem})
+    return name
+
+
+def _is_file(recipe: str) -> bool:
+    return recipe.endswith(".toml") or Path(recipe).name != recipe
+
+
+def _curriculum(value: Any) -> Any:
+    """Check the stages of a curriculum: (largest number of inner nodes or None, share of the steps)."""
+
+    def wrong(expected: str, got: Any) -> PydanticCustomError:
+        problem = f'expected {expected}, got {got!r}; for example [[3, 0.4], [8, 0.35], ["none", 0.25]].'
+        return PydanticCustomError(_UNREGISTERED, "{problem}", {"problem": problem})
+
+    if value is None:
+        return None
+    if not isinstance(value, (list, tuple)) or not value:
+        raise wrong("stages of a largest number of inner nodes and a share of the steps", value)
+    stages = []
+    for stage in value:
+        if not isinstance(stage, (list, tuple)) or len(stage) != 2:
+            raise wrong("each stage to have a largest number of inner nodes and a share of the steps", stage)
+        limit, share = None if stage[0] == "none" else stage[0], stage[1]
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, Integral) or limit < 0):
+            raise wrong("the largest number of inner nodes to be a whole number, or none", limit)
+        if isinstance(share, bool) or not isinstance(share, Real) or not 0 < float(share) <= 1:
+            raise wrong("the share of the steps to be above 0 and at most 1", share)
+        stages.append((None if limit is None else int(limit), float(share)))
+    limits = [math.inf if limit is None else limit for limit, _ in stages]
+    if any(one >= other for one, other in itertools.pairwise(limits)):
+        raise wrong("limits that increase from stage to stage", [each[0] for each in value])
+    if abs(sum(share for _, share in stages) - 1) > _TOLERANCE:
+        raise wrong("shares that add up to 1", [share for _, share in stages])
+    return tuple(stages)
+
+
 TaskName = Annotated[str, _part("task", "tree")]
+RecipeName = Annotated[str, AfterValidator(_recipe)]
 Count = Annotated[int, BeforeValidator(_number), Field(gt=0)]
 Seed = Annotated[int, BeforeValidator(_number), Field(ge=0, lt=2**63)]
 Positive = Annotated[float, BeforeValidator(_number), Field(gt=0)]
@@ -137,7 +187,16 @@ class TrainingSettings(Settings):
     """How a model is trained; defaults are the paper's if it names them.
 
     ``reduction`` says whether the loss of a batch is the mean or the sum of its examples' losses; against the sum,
-    ``weight_decay`` and ``l2`` count less by the size of the batch.
+    ``weight_decay`` and ``l2`` count less by the size of the batch. The ``weight_decay`` of AdamW shrinks matrices, not biases
+    and other vectors, nor the coefficients of element-wise forms, unless ``decay_all`` asks for it; that of AdaDelta is a
+    penalty on all parameters, as in the paper. ``beta2`` is AdamW's, the share of its mean square that a step keeps.
+
+    ``curriculum`` has stages of a largest number of inner nodes (None: any) and a share of all steps: ``[(3, 0.4), (None, 0.6)]``
+    takes trees of at most three inner nodes for the first 40 % of the steps. Of a pair, the larger tree counts. An epoch keeps
+    its number of steps, and ``patience`` counts epochs of the last stage only. The rate has one schedule over the ``whole``
+    training, or with ``stage_schedule="each"`` one for each stage.
+
+    ``state_noise`` is the standard deviation of the noise on states in training; it changes in a line to ``state_noise_end``.
     """
 
     optimiser: Literal["adadelta", "adamw"] = "adadelta"
@@ -146,11 +205,17 @@ class TrainingSettings(Settings):
     warmup: Share = 0.0
     reduction: Literal["mean", "sum"] = "mean"
     weight_decay: NotNegative = 0.0
+    decay_all: bool = False
+    beta2: Share = 0.999
     l2: NotNegative = 0.0
     clip: Positive | None = None
     batch_size: Count = 25
     batch_nodes: Count | None = None
     bucketed: bool = False
+    curriculum: Annotated[tuple[tuple[int | None, float], ...] | None, BeforeValidator(_curriculum)] = None
+    stage_schedule: Literal["whole", "each"] = "whole"
+    state_noise: NotNegative = 0.0
+    state_noise_end: NotNegative | None = None
     epochs: Count = 100
     patience: Count | None = 10
     keep: Literal["best", "last"] = "best"
@@ -159,17 +224,86 @@ class TrainingSettings(Settings):
     checkpoint_minutes: Positive = 5.0
     tensorboard: bool = False
 
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.curriculum is not None and (self.batch_nodes is not None or self.bucketed):
+            name = "bucketed" if self.bucketed else "batch_nodes"
+            problem = f"a curriculum expects batches of batch_size examples, got {name}; leave one of them out."
+            raise PydanticCustomError(_UNREGISTERED, "{problem}", {"problem": problem})
+        return self
+
 
 class RunSettings(Settings):
     """Everything that a run depends on besides its data; ``task`` is a name of `TASKS`.
 
-    Settings that are not given are chosen from the data (``recipe="auto"``), or are the paper's (``recipe="paper"``).
+    Settings that are not given are chosen from the data (``recipe="auto"``), are the paper's (``recipe="paper"``), or come from
+    a recipe of this name, or of this TOML file; what it leaves open is chosen from the data.
     """
 
     task: TaskName = "tree"
-    recipe: Literal["auto", "paper"] = "auto"
+    recipe: RecipeName = "auto"
     model: ModelSettings = ModelSettings()
     training: TrainingSettings = TrainingSettings()
+
+
+class NamedRecipe(Settings):
+    """The content of a recipe file: settings, what they are for, and what they reached where.
+
+    ``task`` is given if the settings fit this task only.
+    """
+
+    description: str = Field(min_length=1)
+    reached: str = ""
+    task: TaskName | None = None
+    model: ModelSettings = ModelSettings()
+    training: TrainingSettings = TrainingSettings()
+
+
+def recipe_names() -> list[str]:
+    """Return the names of the recipes that ship with the library.
+
+    >>> recipe_names()
+    ['formulas', 'listops', 'lrt']
+    """
+    return sorted(path.stem for path in _RECIPES.glob("*.toml"))
+
+
+def recipe_path(name: str) -> Path:
+    """Return the file of a recipe: one that ships with the library, or a file of one's own."""
+    return Path(name) if _is_file(name) else _RECIPES / f"{name}.toml"
+
+
+def read_recipe(name: str) -> NamedRecipe:
+    """Read a recipe, by its name or from a file of one's own.
+
+    >>> read_recipe("lrt").task
+    'pair'
+    """
+    path = recipe_path(name)
+    return NamedRecipe.of(read_toml(path), str(path))
+
+
+def with_recipe(settings: RunSettings) -> RunSettings:
+    """Return settings with those of their recipe, if it has a file; settings that were given win.
+
+    >>> settings = with_recipe(RunSettings(recipe="formulas", model=ModelSettings(rank=5)))
+    >>> settings.model.aggregator, settings.model.rank
+    ('tucker', 5)
+    """
+    if settings.recipe in _WITHOUT_FILE:
+        return settings
+    recipe = read_recipe(settings.recipe)
+    own, given = (each.model_dump(exclude_unset=True) for each in (recipe, settings))
+    if recipe.task is not None and given.get("task", recipe.task) != recipe.task:
+        raise ConfigurationError(
+            f"recipe {settings.recipe!r} expects the task {recipe.task!r}, got {settings.task!r}; choose another recipe "
+            f"(`treefold recipes` lists them), or other data."
+        )
+    if given.get("training", {}).get("optimiser", recipe.training.optimiser) != recipe.training.optimiser:
+        own["training"].pop("learning_rate", None)  # each optimiser has its own scale
+    values = {**given, **({} if recipe.task is None else {"task": recipe.task})}
+    values |= {group: {**own.get(group, {}), **given.get(group, {})} for group in ("model", "training")}
+    return RunSettings.of(values, f"recipe {settings.recipe!r} with the settings that were given")
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -202,7 +336,7 @@ def to_toml(settings: Settings) -> str:
 def _entries(settings: Settings) -> list[str]:
     fields = type(settings).model_fields
     return [
-        f"{name} = {_toml('none' if value is None else value)}"
+        f"{name} = {_toml(value)}"
         for name, value in settings
         if not isinstance(value, Settings) and (value is not None or fields[name].default is not None)
     ]
@@ -240,6 +374,8 @@ def _parsed(text: str) -> Any:
 
 
 def _toml(value: Any) -> str:
+    if value is None:
+        return '"none"'
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
@@ -263,5 +399,5 @@ def _first_problem(problem: ValidationError, cls: type[BaseModel]) -> str:
             )
         return f"expected a known setting, got {'.'.join(path)!r}{nearest(path[-1], fields)}."
     if error["type"] == _UNREGISTERED:
-        return f"{'.'.join(path)}: {error['msg']}"
+        return ": ".join([*filter(None, [".".join(path)]), error["msg"]])
     return f"{'.'.join(path)}: {error['msg'].lower()}, got {error['input']!r}."

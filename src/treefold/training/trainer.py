@@ -11,17 +11,17 @@ from typing import Any, Final, NamedTuple, Protocol, final
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from treefold.errors import TrainingError
-from treefold.kernels.optimisers import FlatAdadelta
+from treefold.kernels.optimisers import FlatAdadelta, FlatAdamW
 from treefold.kernels.threads import reserve_threads_for_kernels
 from treefold.nn.aggregators import Aggregator
 from treefold.nn.engine import FusedEngine, TorchEngine
 from treefold.nn.flat import FlatParameters
 from treefold.nn.model import TreeModel
 from treefold.training.distributed import ALONE, Workers
-from treefold.training.examples import Examples, Score, epoch_batches, outputs_of
+from treefold.training.examples import Curriculum, Examples, Score, epoch_batches, outputs_of
 from treefold.training.settings import TrainingSettings
 from treefold.training.wide import choose_mix, fit_wide
 from treefold.trees.batch import Ints
@@ -37,7 +37,10 @@ class DivergedError(TrainingError):
 @final
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far an epoch is: batches done and in all, and the number, mean loss and accuracy of the targets seen so far."""
+    """How far an epoch is: batches done and in all, and the number, mean loss and accuracy of the targets seen so far.
+
+    ``stage`` is that of the curriculum, from 1.
+    """
 
     epoch: int
     batch: int
@@ -45,6 +48,7 @@ class Progress:
     seen: int
     loss: float
     accuracy: float | None  # None if the targets are numbers
+    stage: int | None = None  # None without a curriculum
 
 
 class Reporter(Protocol):
@@ -135,8 +139,9 @@ class Trainer:
             raise TrainingError(
                 "training expects at least one example with a known label, got none; check the train split."
             )
+        self.curriculum = Curriculum(examples, self.train_numbers, settings) if settings.curriculum else None
         self.flat = FlatParameters(model, model.layouts())
-        self.optimiser = _optimiser(self.flat.values, settings)
+        self.optimiser = _optimiser(self.flat, settings)
         self.best = self.flat.values.detach().clone()
         self.state = State()
         self.stopped = False  # set it to end the training after the current epoch
@@ -144,8 +149,12 @@ class Trainer:
 
     @property
     def finished(self) -> bool:
-        """Whether training was stopped, all epochs are done, or validation has not improved for `patience` epochs."""
-        waited = self.state.epoch - self.state.best_epoch
+        """Whether training was stopped, all epochs are done, or validation has not improved for `patience` epochs.
+
+        With a curriculum, only the epochs of its last stage count for patience.
+        """
+        started = 0 if self.curriculum is None else self.curriculum.epochs_before_last_stage
+        waited = self.state.epoch - max(self.state.best_epoch, started)
         patience = self.settings.patience if len(self.validation_numbers) else None
         is_last = self.stopped or self.state.epoch >= self.settings.epochs
         return is_last or (patience is not None and waited >= patience)
@@ -170,7 +179,7 @@ class Trainer:
                     except DivergedError as problem:
                         self._go_back(good, problem)
         finally:
-            self.model.encoder.flat = None
+            self.model.encoder.flat, self.model.encoder.state_noise = None, 0.0
         if len(self.validation_numbers):
             self.flat.values.data.copy_(self.best)
         self.model.eval()
@@ -219,7 +228,10 @@ class Trainer:
 
     def _epoch(self, reporter: Reporter, after: Callable[["Trainer"], None]) -> None:
         state = self.state
-        batches = epoch_batches(self.examples, self.train_numbers, self.settings, state.epoch)
+        if self.curriculum is None:
+            batches = epoch_batches(self.examples, self.train_numbers, self.settings, state.epoch)
+        else:
+            batches = self.curriculum.batches(state.epoch)
         self._engine = self.model.engine()
         total_steps = self.settings.epochs * len(batches)
         start, processor_start = time.perf_counter() - state.seconds, time.process_time() - state.processor_seconds
@@ -238,7 +250,7 @@ class Trainer:
             )
             reporter.batch(self._progress(len(batches)))
             after(self)
-        self._close_epoch(reporter)
+        self._close_epoch(reporter, sum(map(len, batches)))
         after(self)
 
     def require_finite(self) -> None:
@@ -287,12 +299,20 @@ class Trainer:
     def _progress(self, batches: int) -> Progress:
         state = self.state
         accuracy = state.correct / state.seen if self.examples.task.has_classes else None
-        return Progress(state.epoch + 1, state.batch, batches, state.seen, state.loss_sum / state.seen, accuracy)
+        mean = state.loss_sum / state.seen
+        return Progress(state.epoch + 1, state.batch, batches, state.seen, mean, accuracy, self._stage)
+
+    @property
+    def _stage(self) -> int | None:
+        """The stage of the last step, from 1; None without a curriculum."""
+        return None if self.curriculum is None else self.curriculum.stage_of(self.state.step - 1) + 1
 
     def _step(self, chosen: Ints, total_steps: int) -> tuple[float, int, int]:
         """Take one step; return the loss before it, the number of right predictions and of targets."""
-        settings = self.settings
+        settings, step = self.settings, self.state.step
+        self.model.encoder.state_noise = _state_noise(settings, step, total_steps)
         loss, correct, count = self._add_gradients(chosen)
+        self.model.encoder.state_noise = 0.0
         if settings.reduction == "sum":
             self.flat.gradient.mul_(count)
         if settings.l2:
@@ -302,12 +322,13 @@ class Trainer:
             norm = float(self.flat.gradient.norm())
             if norm > settings.clip:
                 self.flat.gradient.mul_(settings.clip / norm)
+        if self.curriculum is not None and settings.stage_schedule == "each":
+            stage = self.curriculum.stages[self.curriculum.stage_of(step)]
+            step, total_steps = step - stage.start, stage.end - stage.start
         for group in self.optimiser.param_groups:
-            rate = _base_rate(settings) * _rate_factor(settings, self.state.step, total_steps)
+            rate = _base_rate(settings) * _rate_factor(settings, step, total_steps)
             group["lr"] = rate / 2**self.state.restarts
-        self.optimiser.step()
-        if not isinstance(self.optimiser, FlatAdadelta):  # which clears it
-            self.flat.gradient.zero_()
+        self.optimiser.step()  # which clears the gradient
         if settings.weight_decay:
             self.flat.restore_constants()
         self.state.step += 1
@@ -334,7 +355,7 @@ class Trainer:
         right = 0 if result.outputs is None else examples.task.count_right(result.outputs, target)
         return result.loss, right, examples.target_count(target)
 
-    def _close_epoch(self, reporter: Reporter) -> None:
+    def _close_epoch(self, reporter: Reporter, examples: int) -> None:
         state = self.state
         self.require_finite()
         measured = None
@@ -348,7 +369,9 @@ class Trainer:
             metrics["accuracy"] = state.correct / state.seen
         metrics["seconds"] = round(state.seconds, 3)
         metrics["processor_seconds"] = round(state.processor_seconds, 3)  # the cost on a shared machine
-        metrics["examples_per_second"] = round(len(self.train_numbers) / max(state.seconds, 1e-9), 1)
+        metrics["examples_per_second"] = round(examples / max(state.seconds, 1e-9), 1)
+        if self._stage is not None:
+            metrics["stage"] = self._stage
         if measured is not None:
             metrics["validation_loss"], metrics["validation_score"] = measured.loss, measured.score
             # Ties go to the lower loss: with few validation trees, all are soon right by chance.
@@ -409,11 +432,18 @@ def _rate_factor(settings: TrainingSettings, step: int, total: int) -> float:
     return 0.5 * (1 + math.cos(math.pi * (step - warm) / max(total - warm, 1)))
 
 
-def _optimiser(values: nn.Parameter, settings: TrainingSettings) -> torch.optim.Optimizer:
+def _state_noise(settings: TrainingSettings, step: int, total: int) -> float:
+    """Go in a line from the first to the last step."""
+    start, end = settings.state_noise, settings.state_noise_end
+    return start if end is None else start + (end - start) * step / max(total - 1, 1)
+
+
+def _optimiser(flat: FlatParameters, settings: TrainingSettings) -> torch.optim.Optimizer:
     rate, decay = _base_rate(settings), settings.weight_decay
     if settings.optimiser == "adadelta":
-        return FlatAdadelta([values], lr=rate, weight_decay=decay)
-    return torch.optim.AdamW([values], lr=rate, weight_decay=decay)
+        return FlatAdadelta([flat.values], lr=rate, weight_decay=decay)
+    decays = None if settings.decay_all else flat.decays
+    return FlatAdamW([flat.values], lr=rate, betas=(0.9, settings.beta2), weight_decay=decay, decays=decays)
 
 
 def optimiser_shapes(trainer: Trainer) -> dict[str, torch.Size]:

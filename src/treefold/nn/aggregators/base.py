@@ -52,6 +52,8 @@ class Aggregator(nn.Module, abc.ABC):
     """Whether its kernel can return another number of entries than the state has."""
     options: ClassVar[Mapping[str, Any]] = {}
     """The arguments that this form has beside the sizes, with their defaults; each is an attribute."""
+    undecayed: ClassVar[tuple[str, ...]] = ()
+    """Parameters with two axes or more that are no matrices, so that weight decay leaves them alone, as it does vectors."""
     equation: ClassVar[str]
     """The map in one line, for `describe`."""
 

@@ -131,6 +131,7 @@ class Blockwise(_Blocks):
     torch.Size([5, 8])
     """
 
+    undecayed: ClassVar[tuple[str, ...]] = ("coefficients",)
     options: ClassVar[Mapping[str, Any]] = {"block_size": 1, "start": "balanced"}
     equation: ClassVar[str] = "f(i) = (W x)(i) + Σ a(d_1 … d_L, i) Π_j h_j(d_j), d_j in the block of i, or none"
 
@@ -261,6 +262,7 @@ class HadamardProduct(_Blocks):
     """
 
     any_arity: ClassVar[bool] = True
+    undecayed: ClassVar[tuple[str, ...]] = ("factors",)
     equation: ClassVar[str] = "f(k) = (W x)(k) + γ(k) Π_j (1 + β_j(k) h_j(k)) + δ(k)"
 
     def build(self) -> None:

@@ -3,7 +3,7 @@
 import abc
 import copy
 from collections.abc import Callable
-from typing import Any, Literal, final
+from typing import Any, ClassVar, Literal, final
 
 import torch
 from torch import Tensor, nn
@@ -115,6 +115,8 @@ class ChildGates(nn.Module):
 
     Balanced initialisation opens the gates with a bias of one.
     """
+
+    undecayed: ClassVar[tuple[str, ...]] = ("slot_biases",)
 
     def __init__(self, pattern: Aggregator) -> None:
         super().__init__()
