@@ -9,8 +9,8 @@ import numpy.typing as npt
 import torch
 
 from treefold.data.vectors import read_vectors
-from treefold.errors import ConfigurationError, TreeError
-from treefold.nn.aggregators import AGGREGATORS, Aggregator
+from treefold.errors import ConfigurationError, TreeError, nearest
+from treefold.nn.aggregators import AGGREGATORS, Aggregator, Combination
 from treefold.nn.cells import Cell, PerLabel
 from treefold.nn.encoder import TreeEncoder
 from treefold.nn.labels import (
@@ -25,7 +25,7 @@ from treefold.nn.labels import (
 )
 from treefold.nn.model import TreeModel, readout_of
 from treefold.training.plugins import registered
-from treefold.training.settings import ModelSettings
+from treefold.training.settings import FormSettings, ModelSettings
 from treefold.training.task import Task, task_of
 from treefold.trees.forest import Forest
 from treefold.trees.vocabulary import UNKNOWN
@@ -33,7 +33,7 @@ from treefold.trees.vocabulary import UNKNOWN
 _MOST_OPERATORS: Final = 32  # with more, each cell would have too few examples to learn from
 _MOST_ONE_HOT: Final = 64
 _SMALL: Final = 0.05  # first entries of vectors that are learnt beside given ones
-_OPTIONS: Final = ("block_size", "start")  # settings that only some forms have
+_OPTIONS: Final = ("bound", "block_size", "start")  # settings that only some forms have
 _WIDEST_TUCKER: Final = 5  # children; the core grows with (rank + 1) to this power
 
 
@@ -135,8 +135,9 @@ def resolve(settings: ModelSettings, facts: Facts) -> tuple[ModelSettings, Label
     arity = settings.arity or (2 if settings.siblings else facts.arity)
     wide = arity > _WIDEST_TUCKER
     aggregator = settings.aggregator or ("canonical" if wide else "tucker")
-    form: type[Aggregator] = registered("aggregator", aggregator)
+    form: type[Aggregator] | Combination = registered("aggregator", aggregator)
     shared = form.always_shared or (wide and form.any_arity if settings.shared is None else settings.shared)
+    _require_operators(settings, operators)
     rank = settings.rank
     if rank is None and form.has_rank:
         rank = min(3, settings.state_size) if aggregator == "tucker" else settings.state_size
@@ -188,7 +189,18 @@ def _require_text(settings: ModelSettings, kind: str) -> None:
         raise ConfigurationError("embeddings_frozen=true expects embeddings, a file of word vectors, got none.")
 
 
-def _require_options(settings: ModelSettings, aggregator: str, form: type[Aggregator]) -> None:
+def _require_operators(settings: ModelSettings, operators: Sequence[str]) -> None:
+    """Raise unless all operators with forms of their own are operators, and their forms have the options that are given."""
+    for name, own in settings.aggregators.items():
+        if name not in operators:
+            known = f"one of the operators {', '.join(map(repr, operators))}" if operators else "per_label=true"
+            raise ConfigurationError(f"aggregators expects {known}, got {name!r}{nearest(name, operators)}.")
+        _require_options(own, own.aggregator, registered("aggregator", own.aggregator))
+
+
+def _require_options(
+    settings: ModelSettings | FormSettings, aggregator: str, form: type[Aggregator] | Combination
+) -> None:
     """Raise if the settings have an option that the form does not have."""
     for name in _OPTIONS:
         if getattr(settings, name) is not None and name not in form.options:
@@ -205,7 +217,7 @@ def form_options(settings: ModelSettings) -> dict[str, Any]:
     >>> form_options(ModelSettings(aggregator="blockwise", block_size=4))
     {'block_size': 4}
     """
-    form: type[Aggregator] = registered("aggregator", str(settings.aggregator))
+    form: type[Aggregator] | Combination = registered("aggregator", str(settings.aggregator))
     given = {name: getattr(settings, name, None) for name in form.options}
     return {name: value for name, value in given.items() if value is not None}
 
@@ -279,26 +291,35 @@ def _cell(settings: ModelSettings, labels: Labels) -> Cell:
     inner_class, leaf_class = registered("cell", settings.cell)
     common = {"state_size": settings.state_size, "initialisation": settings.initialisation}
 
-    def make(cls: type[Cell], *arguments: Any, **sizes: Any) -> Cell:
-        has_update = "update" in inspect.signature(cls).parameters
-        return cls(*arguments, **common, **sizes, **({"update": settings.update} if has_update else {}))
+    more = {"update": settings.update, "activation": settings.activation, "hidden": settings.cell_hidden}
 
-    def inner(label_size: int | None) -> Cell:
+    def make(cls: type[Cell], *arguments: Any, **sizes: Any) -> Cell:
+        known = inspect.signature(cls).parameters
+        return cls(*arguments, **common, **sizes, **{name: value for name, value in more.items() if name in known})
+
+    def inner(label_size: int | None, operator: str = "") -> Cell:
+        own = settings.aggregators.get(operator)
+        chosen = settings
+        if own is not None:  # nothing of another form's rank and options
+            chosen = settings.model_copy(update={"rank": None, **dict.fromkeys(_OPTIONS), **dict(own)})
+            form = registered("aggregator", own.aggregator)
+            if chosen.rank is None and form.has_rank:
+                chosen = chosen.model_copy(update={"rank": settings.rank or settings.state_size})
         sizes = {
-            "arity": settings.arity,
-            "rank": settings.rank,
+            "arity": chosen.arity,
+            "rank": chosen.rank,
             "label_size": label_size,
-            "shared": bool(settings.shared),
-            **form_options(settings),
+            "shared": bool(chosen.shared),
+            **form_options(chosen),
         }
-        return make(inner_class, settings.aggregator, **sizes)
+        return make(inner_class, chosen.aggregator, **sizes)
 
     if not labels.operators:
         return inner(settings.label_size)
     # Downwards, a leaf has a parent to see; along siblings, its elder sibling.
     sees_label_alone = settings.direction == "up" and not settings.siblings
     leaf = make(leaf_class, label_size=settings.label_size) if sees_label_alone else inner(settings.label_size)
-    return PerLabel({name: inner(None) for name in labels.operators}, leaf=leaf)
+    return PerLabel({name: inner(None, name) for name in labels.operators}, leaf=leaf)
 
 
 def _label_encoder(settings: ModelSettings, labels: Labels) -> LabelEncoder:

@@ -143,6 +143,21 @@ class Settings(BaseModel):
             raise ConfigurationError(f"{where}: {_first_problem(problem, cls)}") from None
 
 
+class FormSettings(Settings):
+    """The form of one operator: its name, and what differs from the settings of the model."""
+
+    aggregator: Annotated[str, BeforeValidator(_current), _part("aggregator")]
+    rank: Count | None = None
+    bound: Literal["unit", "disc"] | None = None
+    block_size: Count | None = None
+    start: Literal["balanced", "product"] | None = None
+
+
+def _form(value: Any) -> Any:
+    """Read the name of a form as its settings."""
+    return {"aggregator": value} if isinstance(value, str) else value
+
+
 class ModelSettings(Settings):
     """Settings of a model; those that are None are chosen from the data.
 
@@ -151,13 +166,17 @@ class ModelSettings(Settings):
     With ``edge_labels``, ``nsubj:dog`` is the label ``dog`` at an edge ``nsubj``. ``embeddings`` is a file of word vectors, with
     which labels start; ``embeddings_frozen`` keeps them as they are. ``comparison`` says how a classifier of pairs compares two
     trees, ``levels`` is the K of a `PairRegressor`. ``wide`` adds a linear part that counts labels and pairs of labels.
-    ``block_size`` and ``start`` are options of `Blockwise`.
+    ``block_size`` and ``start`` are options of `Blockwise`, ``bound`` of `Canonical`. ``aggregator`` may be a sum of forms,
+    ``"complex+sum"``, and ``aggregators`` gives operators forms of their own: ``{SM = "complex", MED = {aggregator = "sum"}}``.
+    ``cell_hidden`` is the hidden layer of `TreeRNN`, and ``activation`` its activation.
     """
 
     cell: Annotated[str, _part("cell", "lstm")] = "lstm"
     aggregator: Annotated[str, BeforeValidator(_current), _part("aggregator")] | None = None
     state_size: Count = 20
+    aggregators: dict[str, Annotated[FormSettings, BeforeValidator(_form)]] = {}
     rank: Count | None = None
+    bound: Literal["unit", "disc"] | None = None
     block_size: Count | None = None
     start: Literal["balanced", "product"] | None = None
     shared: bool | None = None
@@ -166,6 +185,8 @@ class ModelSettings(Settings):
     labels: Literal["onehot", "thermometer", "embedding", "ngrams", "numeric"] | None = None
     label_size: Count | None = None
     update: Literal["tanh", "sigmoid"] = "tanh"
+    activation: Literal["tanh", "sigmoid", "sharp-sigmoid", "clamp"] = "tanh"
+    cell_hidden: Count | None = None
     initialisation: Literal["balanced", "kaiming"] = "balanced"
     direction: Literal["up", "down", "both"] = "up"
     siblings: bool = False
@@ -382,6 +403,10 @@ def _toml(value: Any) -> str:
         return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(_toml(entry) for entry in value)}]"
+    if isinstance(value, Settings):
+        value = value.model_dump(exclude_none=True)
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{_toml(str(name))} = {_toml(entry)}' for name, entry in value.items())}}}"
     return repr(value)
 
 
