@@ -151,7 +151,9 @@ def recipes(
 ) -> None:
     """List the recipes that ship with the library, or print one of them.
 
-    To change a recipe, write it into a file: `treefold recipes listops > own.toml`, then train with `--recipe-file own.toml`.
+    To change a recipe, write it into a file, and train with `--recipe-file`.
+
+    Example: `treefold recipes listops > own.toml`
     """
     from treefold.training.settings import read_recipe, recipe_names, recipe_path
 
