@@ -102,13 +102,16 @@ def lrt(
     test_share: Annotated[
         float, typer.Option(min=0, max=0.9, help="With --from: the share of each bin that is test data.")
     ] = 0.15,
+    train_operators: Annotated[
+        int, typer.Option(min=0, max=12, help="The most operators of a pair of the training data.")
+    ] = 4,
     skip_bad: SkipBad = False,
     force: Force = False,
 ) -> None:
     """Make LRT (Bowman et al. 2015): the logical relation between two propositional formulas.
 
     Pairs are binned by the larger number of operators, 0 to 12. In each bin, 15 % are test data and 10 % of the rest
-    validation data; of the remaining pairs, those with at most 4 operators are training data. `--from` reads the original
+    validation data; of the remaining pairs, those with at most 4 operators (`--train-operators`) are training data. `--from` reads the original
     files `train0` … `train12` and splits them in the same way.
 
     Example: `treefold data lrt --out data/lrt --from train0 --from train1`
@@ -119,10 +122,11 @@ def lrt(
     skipped = Skipped()
     if source:
         with progress("reading"):
-            data = load_lrt(source, seed=seed, test_share=test_share, on_bad=skipped if skip_bad else None)
+            chosen = {"test_share": test_share, "train_operators": train_operators}
+            data = load_lrt(source, seed=seed, on_bad=skipped if skip_bad else None, **chosen)
     else:
         with progress("LRT draws", draws) as report:
-            data = make_lrt(draws, seed, report)
+            data = make_lrt(draws, seed, report, train_operators=train_operators)
     _save(data, out_folder, force, skipped)
 
 

@@ -301,7 +301,8 @@ def _cell(settings: ModelSettings, labels: Labels) -> Cell:
         own = settings.aggregators.get(operator)
         chosen = settings
         if own is not None:  # nothing of another form's rank and options
-            chosen = settings.model_copy(update={"rank": None, **dict.fromkeys(_OPTIONS), **dict(own)})
+            given = dict(own) | {"arity": own.arity or settings.arity}
+            chosen = settings.model_copy(update={"rank": None, **dict.fromkeys(_OPTIONS), **given})
             form = registered("aggregator", own.aggregator)
             if chosen.rank is None and form.has_rank:
                 chosen = chosen.model_copy(update={"rank": settings.rank or settings.state_size})

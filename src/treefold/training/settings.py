@@ -147,6 +147,7 @@ class FormSettings(Settings):
     """The form of one operator: its name, and what differs from the settings of the model."""
 
     aggregator: Annotated[str, BeforeValidator(_current), _part("aggregator")]
+    arity: Count | None = None
     rank: Count | None = None
     bound: Literal["unit", "disc"] | None = None
     block_size: Count | None = None
