@@ -157,9 +157,10 @@ class Blockwise(_Blocks):
 
     def aggregate(self, children: Tensor, label: Tensor | None) -> Tensor:
         """Contract one child after the other: each takes a digit from the coefficients."""
-        size = self.block_size
-        rows = self.coefficients.unflatten(1, (-1, size)).unsqueeze(0)  # (1 or N, S, B, k)
-        for place, state in enumerate(children.unflatten(2, (-1, size)).unbind(1)):  # (N, B, k)
+        size, blocks = self.block_size, self.state_size // self.block_size
+        rows = self.coefficients.view(1, -1, blocks, size)  # (1 or N, S, B, k)
+        for place, child in enumerate(children.unbind(1)):
+            state = child.reshape(len(child), blocks, size)  # (N, B, k)
             with_child = self._with_child(rows, self.arity - place - 1)
             if size == 1:
                 products = with_child[:, :, 0] * state.unsqueeze(1)
@@ -171,7 +172,8 @@ class Blockwise(_Blocks):
     def _with_child(self, rows: Tensor, digits: int) -> Tensor:  # (N, S, B, k) -> (N, S', k, B, k)
         """Return the rows with each digit of the first slot, for all rows of so many digits more."""
         if not self.shared:
-            return rows.unflatten(1, (self.block_size + 1, -1))[:, 1:].transpose(1, 2)
+            by_digit = rows.reshape(len(rows), self.block_size + 1, (self.block_size + 1) ** digits, *rows.shape[2:])
+            return by_digit[:, 1:].transpose(1, 2)
         if self.block_size == 1:
             return rows[:, 1:].unsqueeze(2)
         return rows[:, _larger(self.block_size, self.arity)[digits][:, 1:].to(rows.device)]
