@@ -374,6 +374,19 @@ def test_compression_at_full_rank_answers_alike(
     )
 
 
+def test_compression_into_blocks_loads_again_and_one_block_answers_alike(treefold: Treefold, tmp_path: Path) -> None:
+    run = runs.full()
+    for size in (4, 2):
+        options = ("--aggregator", "blockwise", "--block-size", size, "--out", tmp_path / f"blocks-{size}")
+        done = treefold("compress", run.folder, *options)
+        assert done.code == 0, done.stderr
+        assert load_model(tmp_path / f"blocks-{size}").settings.model.block_size == size
+    found = probabilities(load_model(tmp_path / "blocks-4"), run.data.forest)
+    assert np.allclose(found, probabilities(run.saved, run.data.forest), atol=1e-5)
+    said = treefold("compress", run.folder, "--aggregator", "full", "--block-size", 2, "--out", tmp_path / "no").said
+    assert "Full expects no options, got block_size=2" in said
+
+
 def test_compression_into_means_is_a_model_that_loads_and_takes_any_number(treefold: Treefold, tmp_path: Path) -> None:
     done = treefold("compress", runs.full().folder, "--aggregator", "mean", "--out", tmp_path / "mean")
     assert done.code == 0, done.stderr

@@ -282,7 +282,11 @@ def test_y_of_another_length_is_a_shape_error() -> None:
         (None, {}, "TreePairRegressor requires y to be passed, .* give a number for each pair"),
         (range(10), {"levels": 1}, "TreePairRegressor: levels: input should be greater than or equal to 2, got 1"),
         (range(10), {"levels": 2.5}, "TreePairRegressor: levels: input should be a valid integer.* got 2.5"),
-        (range(10), {"comparison": "cosine"}, "TreePairRegressor: comparison: input should be 'tensor' or 'distance'"),
+        (
+            range(10),
+            {"comparison": "cosine"},
+            "TreePairRegressor: comparison: input should be 'tensor', 'distance' or 'blockwise'",
+        ),
         (range(10), {"class_weight": "balanced"}, "TreePairRegressor expects class_weight=None"),
     ],
 )

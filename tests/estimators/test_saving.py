@@ -23,6 +23,7 @@ from treefold import (
 from treefold.analysis.prediction import answers
 from treefold.data.dataset import Dataset
 from treefold.errors import ModelFileError
+from treefold.nn.heads import Entrywise, PairClassifier
 from treefold.training import train
 from treefold.training.saving import load_model
 from treefold.training.settings import ModelSettings, RunSettings, TrainingSettings
@@ -41,6 +42,17 @@ TASKS: dict[str, tuple[Any, Any, Any, str]] = {
     "random states": (TreeEmbedder, TREES, None, "transform"),
 }
 SAVED = TreeClassifier(**FAST).fit(TREES, CLASSES)
+
+
+def test_blocks_and_their_comparison_are_trained_and_come_back(tmp_path: Path) -> None:
+    form = {"cell": "rnn", "aggregator": "blockwise", "block_size": 2, "start": "product", "state_size": 4}
+    model = TreePairClassifier(**{**FAST, **form}, comparison="blockwise", shared=True).fit(PAIRS, CLASSES)
+    head = model.saved_.model.head
+    assert isinstance(head, PairClassifier) and isinstance(head.comparison, Entrywise)
+    model.save(tmp_path / "model")
+    loaded = treefold.load(tmp_path / "model")
+    assert loaded.get_params() == model.get_params()
+    np.testing.assert_allclose(loaded.predict_proba(PAIRS), model.predict_proba(PAIRS), rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("task", TASKS)

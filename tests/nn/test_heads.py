@@ -146,7 +146,7 @@ def test_both_engines_compare_pairs_alike_with_all_gradients(make: Any) -> None:
 
 
 def entrywise(**sizes: int) -> PairClassifier:
-    return PairClassifier(**{"in_size": 4, "classes": 6, "hidden_size": 5, **sizes}, comparison="blockwise")  # type: ignore[arg-type]
+    return PairClassifier(**{"in_size": 4, "classes": 6, "hidden_size": 5, **sizes}, comparison="blockwise")
 
 
 def test_pairs_are_compared_entry_by_entry_and_left_differs_from_right() -> None:

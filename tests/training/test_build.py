@@ -108,6 +108,18 @@ def test_the_old_name_of_a_form_is_translated() -> None:
     assert ModelSettings.of({"aggregator": "none"}).aggregator is None
 
 
+def test_a_model_that_was_saved_under_the_old_name_loads(tmp_path: Path) -> None:
+    settings, labels = resolve(ModelSettings(aggregator="blockwise", state_size=4), facts_of(Forest(["(f a b)"])))
+    model = build_model(settings, labels, "tree", 2)
+    SavedModel(model, RunSettings(model=settings), labels, ("no", "yes"), 2).save(tmp_path / "model")
+    config = tmp_path / "model" / "config.toml"
+    text = config.read_text(encoding="utf-8")
+    assert text.count("blockwise") == 1 and "block_size" not in text
+    config.write_text(text.replace("blockwise", "hadamard"), encoding="utf-8")
+    again, forest = load_model(tmp_path / "model"), Forest(["(f (f b a) a)"])
+    assert again.settings.model == settings and torch.equal(again.model(forest), model(forest))
+
+
 # Open vocabularies ------------------------------------------------------------------------------------------------------
 
 SENTENCES = Forest(["(saw nsubj:Dog obj:cat)", "(saw nsubj:cat punct::)", "(ran nsubj:dog)"] * 3)

@@ -28,6 +28,8 @@ _ADDED_LATER: Final[dict[str, dict[str, Any]]] = {  # keys of older runs lack th
         "embeddings": None,
         "embeddings_frozen": False,
         "wide": False,
+        "block_size": None,
+        "start": None,
     },
     "training": {
         "reduction": "mean",

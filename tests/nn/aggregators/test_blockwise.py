@@ -99,12 +99,12 @@ def test_both_engines_agree_in_values_and_gradients(block_size: int, shared: boo
 
     def cell(arity: int, label_size: int | None = None) -> Any:
         sizes = {"state_size": SIZE, "arity": arity, "label_size": label_size}
-        return make("blockwise", **sizes, shared=shared, block_size=block_size)  # type: ignore[call-arg]
+        return make("blockwise", **sizes, shared=shared, block_size=block_size)
 
     if sees == "labels":
         encoder = TreeEncoder(cell(4, 5), Embedding([*LEAVES, *OPERATORS], 5)).double()
     else:
-        leaf = make_leaf(label_size=5, state_size=SIZE)  # type: ignore[call-arg]
+        leaf = make_leaf(label_size=5, state_size=SIZE)
         encoder = TreeEncoder(PerLabel({"f": cell(4), "g": cell(5)}, leaf=leaf), OneHot(LEAVES)).double()
     with torch.no_grad():
         for parameter in encoder.parameters():

@@ -159,23 +159,25 @@ class Blockwise(_Blocks):
 
     def aggregate(self, children: Tensor, label: Tensor | None) -> Tensor:
         """Contract one child after the other: each takes a digit from the coefficients."""
-        size = self.block_size
-        rows = self.coefficients.unflatten(1, (-1, size)).unsqueeze(0)  # (1 or N, S, B, k)
-        for place, state in enumerate(children.unflatten(2, (-1, size)).unbind(1)):  # (N, B, k)
-            with_child = self._with_child(rows, self.arity - place - 1)
-            if size == 1:
-                products = with_child[:, :, 0] * state.unsqueeze(1)
-            else:
-                products = torch.einsum("nsdbk,nbd->nsbk", with_child, state)
-            rows = rows[:, : with_child.shape[1]] + products
+        rows = self.coefficients.unsqueeze(0)  # (1 or N, S, C)
+        if self.block_size == 1:
+            for state in children.unbind(1):
+                without, with_child = (rows[:, :-1], rows[:, 1:]) if self.shared else rows.chunk(2, dim=1)
+                rows = without + with_child * state.unsqueeze(1)
+            return self.with_label(rows[:, 0].expand(len(children), -1), label)
+        blocks = self.state_size // self.block_size
+        rows = rows.view(1, -1, blocks, self.block_size)  # (1 or N, S, B, k)
+        for place, state in enumerate(children.unbind(1)):
+            with_digit = self._with_digit(rows, self.arity - place - 1)
+            by_block = state.reshape(len(state), blocks, self.block_size)
+            rows = rows[:, : with_digit.shape[1]] + torch.einsum("nsdbk,nbd->nsbk", with_digit, by_block)
         return self.with_label(rows[:, 0].flatten(1).expand(len(children), -1), label)
 
-    def _with_child(self, rows: Tensor, digits: int) -> Tensor:  # (N, S, B, k) -> (N, S', k, B, k)
-        """Return the rows with each digit of the first slot, for all rows of so many digits more."""
+    def _with_digit(self, rows: Tensor, digits: int) -> Tensor:  # (N, S, B, k) -> (N, S', k, B, k)
+        """Return the rows with each digit of the first slot but 0, for all combinations of so many other digits."""
         if not self.shared:
-            return rows.unflatten(1, (self.block_size + 1, -1))[:, 1:].transpose(1, 2)
-        if self.block_size == 1:
-            return rows[:, 1:].unsqueeze(2)
+            by_digit = rows.reshape(len(rows), self.block_size + 1, (self.block_size + 1) ** digits, *rows.shape[2:])
+            return by_digit[:, 1:].transpose(1, 2)
         return rows[:, _larger(self.block_size, self.arity)[digits][:, 1:].to(rows.device)]
 
     def dense(self, arity: int) -> Tensor:
@@ -368,7 +370,7 @@ class HadamardProduct(_Blocks):
 #
 # A term of a level is (row before, row after, digit): the row after sums the rows before, each times the factor of its digit.
 # Absent children leave the digit 0. A shared form needs the multisets of as many digits as there are children, which come first;
-# otherwise rows with other digits of absent children are skipped.
+# otherwise rows with other digits of absent children are skipped. With k = 1, each row after has two rows before.
 
 
 @kernel
@@ -398,15 +400,15 @@ def blocks_plan(tables: Tables, groups: Groups, index: int, core_rows: Ints, lon
 
 @kernel
 def level_of(weights: Weights, plan: Plan, operator: Any, unit: int, child: int) -> tuple[int, int, int, int, int]:
-    """Return the terms and the rows of the level that a child leaves; without multisets, where the rows before it are.
+    """Return the terms and the rows of the level that a child leaves, and where the rows before it are.
 
-    Those of digit d are ``(d * apart + row) * step``.
+    Those of digit d are ``(d * apart + row) * step``; if multisets are of more than one kind of digit, the terms say it.
     """
     stop = plan.children[unit + 1]
     if operator.shared:
         order = weights.tables.orders[operator.first_order + stop - child]
         rows = level_rows(weights.tables, operator, stop - child - 1)
-        return int(order.first_term), int(order.last_term), rows, 0, 0
+        return int(order.first_term), int(order.last_term), rows, 1, 1
     mode, last = operator.rank + 1, plan.child_slot[stop - 1]
     rows = mode ** (last - plan.child_slot[child + 1] + 1) if child + 1 < stop else 1
     step = mode ** (operator.arity - 1 - last) if child == plan.children[unit] else 1
@@ -472,16 +474,22 @@ def add_gradients(delta: Vector, source: Vector, factor: Vector, d_source: Vecto
         d_factor[k] += delta[k] * source[k]
 
 
-@inlined
-def factor_of(
-    weights: Weights, plan: Plan, states: States, factors: Matrix, operator: Any, unit: int, child: int, digit: int
-) -> Vector:
-    """Return the factor of a child's digit."""
-    if operator.rank == 1:
-        state: Vector = child_input(weights, plan, states, child)
-        return state
-    line: Vector = factors[(child - plan.children[unit]) * operator.rank + digit - 1]
-    return line
+@kernel
+def combine(without: Vector, with_child: Vector, state: Vector, target: Vector) -> None:
+    """Set a row after two rows, with blocks of one."""
+    for k in range(len(target)):
+        target[k] = without[k] + with_child[k] * state[k]
+
+
+@kernel
+def combine_backward(
+    delta: Vector, with_child: Vector, state: Vector, d_without: Vector, d_with_child: Vector, d_state: Vector
+) -> None:
+    """Add the gradients of `combine`."""
+    for k in range(len(delta)):
+        d_without[k] += delta[k]
+        d_with_child[k] += delta[k] * state[k]
+        d_state[k] += delta[k] * with_child[k]
 
 
 @inlined
@@ -495,13 +503,18 @@ def contract_children(
     for child in range(plan.children[unit], stop):
         first, last, rows, apart, step = level_of(weights, plan, operator, unit, child)
         target = matrix(states.scratch, place, rows, size)
-        for term in range(first, last):
-            before, after, digit = term_of(weights, operator, term, rows, apart, step)
-            if digit == 0:  # the first term of its row
-                copy(source[before], target[after])
-            else:
-                factor = factor_of(weights, plan, states, factors, operator, unit, child, digit)
-                add_products(source[before], factor, target[after])
+        if operator.rank == 1:
+            state = child_input(weights, plan, states, child)
+            for row in range(rows):
+                combine(source[row * step], source[(apart + row) * step], state, target[row])
+        else:
+            own = (child - plan.children[unit]) * operator.rank - 1
+            for term in range(first, last):
+                before, after, digit = term_of(weights, operator, term, rows, apart, step)
+                if digit == 0:  # the first term of its row
+                    copy(source[before], target[after])
+                else:
+                    add_products(source[before], factors[own + digit], target[after])
         source = target
         place += rows * size
     return place
@@ -576,17 +589,21 @@ def blocks_backward(
                     d_source = matrix(states.scratch, levels + place, rows_below, size)
                     clear(d_source, zero, rows_below, size)
                 d_state = child_input(weights, plan, gradients, child)
-                if block > 1:
+                if block == 1:
+                    state = child_input(weights, plan, states, child)
+                    for row in range(rows):
+                        low, high = row * step, (apart + row) * step
+                        combine_backward(d_target[row], source[high], state, d_source[low], d_source[high], d_state)
+                else:
+                    own = (child - begin) * block - 1
                     clear(d_factors, zero, block, size)
-                for term in range(first_term, last_term):
-                    before, after, digit = term_of(weights, operator, term, rows, apart, step)
-                    if digit == 0:
-                        add(d_target[after], d_source[before])
-                    else:
-                        factor = factor_of(weights, plan, states, factors, operator, unit, child, digit)
-                        d_factor = d_state if block == 1 else d_factors[digit - 1]
-                        add_gradients(d_target[after], source[before], factor, d_source[before], d_factor)
-                if block > 1:
+                    for term in range(first_term, last_term):
+                        before, after, digit = term_of(weights, operator, term, rows, apart, step)
+                        if digit == 0:
+                            add(d_target[after], d_source[before])
+                        else:
+                            factor, d_factor = factors[own + digit], d_factors[digit - 1]
+                            add_gradients(d_target[after], source[before], factor, d_source[before], d_factor)
                     gather_factors(d_factors, block, d_state)
                 d_target = d_source
             if last < begin:
