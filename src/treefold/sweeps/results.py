@@ -29,6 +29,10 @@ _ADDED_LATER: Final[dict[str, dict[str, Any]]] = {  # keys of older runs lack th
         "embeddings_frozen": False,
         "wide": False,
         "block_size": None,
+        "bound": None,
+        "aggregators": {},
+        "activation": "tanh",
+        "cell_hidden": None,
         "start": None,
     },
     "training": {
