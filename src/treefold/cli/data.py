@@ -111,7 +111,7 @@ def lrt(
     """Make LRT (Bowman et al. 2015): the logical relation between two propositional formulas.
 
     Pairs are binned by the larger number of operators, 0 to 12. In each bin, 15 % are test data and 10 % of the rest
-    validation data; of the remaining pairs, those with at most 4 operators (`--train-operators`) are training data. `--from` reads the original
+    validation data; of the remaining pairs, those with at most 4 operators are training data. `--from` reads the original
     files `train0` … `train12` and splits them in the same way.
 
     Example: `treefold data lrt --out data/lrt --from train0 --from train1`

@@ -154,6 +154,13 @@ class FormSettings(Settings):
     start: Literal["balanced", "product"] | None = None
 
 
+class _FixedForms(dict[str, FormSettings]):
+    """Forms of operators, which nobody changes: settings have a hash."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(tuple(sorted(self.items(), key=lambda item: item[0])))
+
+
 def _form(value: Any) -> Any:
     """Read the name of a form as its settings."""
     return {"aggregator": value} if isinstance(value, str) else value
@@ -175,7 +182,7 @@ class ModelSettings(Settings):
     cell: Annotated[str, _part("cell", "lstm")] = "lstm"
     aggregator: Annotated[str, BeforeValidator(_current), _part("aggregator")] | None = None
     state_size: Count = 20
-    aggregators: dict[str, Annotated[FormSettings, BeforeValidator(_form)]] = {}
+    aggregators: Annotated[dict[str, Annotated[FormSettings, BeforeValidator(_form)]], AfterValidator(_FixedForms)] = {}
     rank: Count | None = None
     bound: Literal["unit", "disc"] | None = None
     block_size: Count | None = None
