@@ -220,9 +220,9 @@ class TrainingSettings(Settings):
     and other vectors, nor the coefficients of element-wise forms, unless ``decay_all`` asks for it; that of AdaDelta is a
     penalty on all parameters, as in the paper. ``beta2`` is AdamW's, the share of its mean square that a step keeps.
 
-    With ``selection`` above zero, the parts of a sum of forms (``aggregator="complex+squashed+max"``) compete: from a tenth of the
-    steps on, each step shrinks the norm of every part by ``selection`` times the rate, and from 40 % on only the strongest part
-    of each sum is left. So each operator gets the form that needs the least, which is the one that holds for more children.
+    With ``selection`` above zero, the parts of a sum of forms such as ``complex+squashed+max`` compete: from a tenth of the steps
+    on, each step shrinks the norm of every part by ``selection`` times the rate, and from 40 % on only the strongest part of each
+    sum is left. So each operator gets the form that suits it best, which is often the one that holds for more children, too.
 
     ``curriculum`` has stages of a largest number of inner nodes (None: any) and a share of all steps: ``[(3, 0.4), (None, 0.6)]``
     takes trees of at most three inner nodes for the first 40 % of the steps. Of a pair, the larger tree counts. An epoch keeps
