@@ -233,6 +233,21 @@ def program_model(case: ProgramCase, forest: Forest) -> TreeModel:
     return TreeModel(encoder, Classifier(in_size=in_size, classes=_PROGRAM_CLASSES, hidden=(64,)), case.readout)
 
 
+def recipe_model(name: str, forest: Forest) -> TreeModel:
+    """Make the model of a recipe, `listops` or `lrt`, for these trees; its weights are the same each time.
+
+    >>> recipe_model("lrt", lrt_examples(9).forest).encoder.out_size
+    128
+    """
+    from treefold.training.build import build_model, facts_of, resolve  # here: earlier versions have no recipes by name
+    from treefold.training.settings import RunSettings, with_recipe
+
+    torch.manual_seed(0)
+    task, classes = ("pair", len(lrt.RELATIONS)) if name == "lrt" else ("tree", 10)
+    settings, labels = resolve(with_recipe(RunSettings(task=task, recipe=name)).model, facts_of(forest))
+    return build_model(settings, labels, task, classes)
+
+
 def with_settings(model: TreeModel, settings: dict[str, Any]) -> TreeModel:
     """Return a copy of a model with these attributes of its encoder.
 

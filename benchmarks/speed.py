@@ -29,6 +29,7 @@ from benchmarks.cases import (
     model_of,
     one_by_one,
     program_model,
+    recipe_model,
     torch_training,
     training,
     with_settings,
@@ -45,6 +46,7 @@ THREADED_BATCH: Final = 256
 THREADED_ROUNDS: Final = 25  # measured in real time, which other processes disturb: more rounds than elsewhere
 LRT_PAIRS: Final = 37_000
 PROGRAM_BATCH: Final = 16
+RECIPE_BATCH: Final = 100
 RIVAL: Final = "pytorch-tree-lstm"
 _RIVAL_SIZE: Final = 25
 _SINGLE_TREES: Final = 200
@@ -104,6 +106,14 @@ def programs(options: Options) -> dict[str, Job]:
     }
 
 
+def recipes(options: Options) -> dict[str, Job]:
+    """Return the jobs of the suite `recipes`: a training step of a model that solves ListOps, or LRT, fused against torch."""
+    return {
+        options.title(f"{name}, batch {RECIPE_BATCH}"): partial(_recipe_step, name, options)
+        for name in ("listops", "lrt")
+    }
+
+
 def batch_sizes(options: Options) -> tuple[int, ...]:
     """Return the batch sizes of the suites `batches` and `inference`."""
     return BATCHES[: options.size(full=4, quick=3)]
@@ -159,6 +169,11 @@ def _step(case: Case, options: Options, batch: int) -> Values:
 def _program_step(case: ProgramCase, options: Options) -> Values:
     examples = examples_of("programs", options.size(full=640, quick=64))
     return _fused_and_torch(program_model(case, examples.forest), examples, options, PROGRAM_BATCH)
+
+
+def _recipe_step(name: str, options: Options) -> Values:
+    examples = case_examples(name, options)
+    return _fused_and_torch(recipe_model(name, examples.forest), examples, options, RECIPE_BATCH)
 
 
 def _fused_and_torch(model: TreeModel, examples: Examples, options: Options, batch: int) -> Values:

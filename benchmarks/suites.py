@@ -11,7 +11,17 @@ from benchmarks.measuring import Job, MissingPackageError, Options, Values, mach
 from benchmarks.phases import phases
 from benchmarks.processes import compilation, memory
 from benchmarks.roofline import roofline
-from benchmarks.speed import PROGRAM_BATCH, RIVAL, batches, inference_suite, programs, step, subtrees
+from benchmarks.speed import (
+    PROGRAM_BATCH,
+    RECIPE_BATCH,
+    RIVAL,
+    batches,
+    inference_suite,
+    programs,
+    recipes,
+    step,
+    subtrees,
+)
 from benchmarks.speed import threads as threads_suite
 from treefold.errors import ConfigurationError, nearest, require_choice, require_positive
 
@@ -24,6 +34,7 @@ SUITES: Final[dict[str, Callable[[Options], dict[str, Job]]]] = {
     "threads": threads_suite,
     "subtrees": subtrees,
     "programs": programs,
+    "recipes": recipes,
     "phases": phases,
     "growth": growth,
     "memory": memory,
@@ -84,6 +95,10 @@ CLAIMS: Final[dict[str, Claim]] = {
     **{
         f"programs, {case}, torch / fused": Claim("programs", f"{case}, batch {PROGRAM_BATCH}", "ratio", 5)
         for case in PROGRAM_CASES
+    },
+    **{
+        f"recipes, {name}, torch / fused": Claim("recipes", f"{name}, batch {RECIPE_BATCH}", "ratio", bound)
+        for name, bound in (("listops", 8), ("lrt", 10))
     },
     "threads, training, batch 256, 1 / 2": Claim("threads", "training, batch 256, 2 threads", "ratio", 1.6),
     "threads, inference, batch 256, 1 / 2": Claim("threads", "inference, batch 256, 2 threads", "ratio", 1.6),

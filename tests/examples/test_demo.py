@@ -1,10 +1,13 @@
 from pathlib import Path
 
 import pytest
-from examples.demo import FIGURE, MODELS, PAGE, PARAMETERS, TITLE, main, require_own
+from examples.demo import BEYOND, FIGURE, MODELS, PAGE, PARAMETERS, TITLE, main, require_own, settings_of
 from experiments.paper.counts import counted_parameters
 
 from treefold.errors import FileError
+from treefold.nn.cells import PerLabel
+from treefold.training.build import build_model, facts_of, resolve
+from treefold.trees.forest import Forest
 
 
 def test_the_three_models_have_the_same_number_of_parameters_in_an_aggregation() -> None:
@@ -12,7 +15,12 @@ def test_the_three_models_have_the_same_number_of_parameters_in_an_aggregation()
         name: counted_parameters(str(model.aggregator), state_size=model.state_size, arity=5, rank=model.rank)
         for name, model in MODELS.items()
     }
-    assert PARAMETERS == counts == {"Sum-LSTM": 3125, "Full-LSTM": 3072, "Hosvd-LSTM": 3222}
+    assert counts == {"Sum-LSTM": 3125, "Full-LSTM": 3072, "Hosvd-LSTM": 3222}
+    assert {**counts, BEYOND: 2996} == PARAMETERS
+    settings, labels = resolve(settings_of(BEYOND, 1, 0).model, facts_of(Forest(["(SM 1 (MIN 2 3 4 5 6))"])))
+    cell = build_model(settings, labels, "tree", 10).encoder.cell("up")
+    assert isinstance(cell, PerLabel)
+    assert sum(parameter.numel() for parameter in cell.cell_of(0).parameters()) == PARAMETERS[BEYOND]
 
 
 def test_the_demo_shows_progress_and_writes_a_page_that_needs_nothing_from_outside(
@@ -20,7 +28,8 @@ def test_the_demo_shows_progress_and_writes_a_page_that_needs_nothing_from_outsi
 ) -> None:
     main(["--trees", "150", "--epochs", "2", "--out", str(tmp_path / "demo")])
     shown = capsys.readouterr().out
-    assert all(shown.count(f"{name:<10}  epoch") == 2 for name in MODELS)
+    assert all(shown.count(f"{name:<11}  epoch") == 2 for name in MODELS)
+    assert shown.count(f"{BEYOND:<11}  epoch") == 4
     assert "3,222" in shown and "├── " in shown
     page = (tmp_path / "demo" / "index.html").read_text(encoding="utf-8")
     assert "Hosvd-LSTM" in page and "<pre>" in page

@@ -44,6 +44,7 @@ _ADDED_LATER: Final[dict[str, dict[str, Any]]] = {  # keys of older runs lack th
         "stage_schedule": "whole",
         "state_noise": 0.0,
         "state_noise_end": None,
+        "selection": 0.0,
     },
 }
 

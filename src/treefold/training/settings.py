@@ -220,6 +220,10 @@ class TrainingSettings(Settings):
     and other vectors, nor the coefficients of element-wise forms, unless ``decay_all`` asks for it; that of AdaDelta is a
     penalty on all parameters, as in the paper. ``beta2`` is AdamW's, the share of its mean square that a step keeps.
 
+    With ``selection`` above zero, the parts of a sum of forms such as ``complex+squashed+max`` compete: from a tenth of the steps
+    on, each step shrinks the norm of every part by ``selection`` times the rate, and from 40 % on only the strongest part of each
+    sum is left. So each operator gets the form that suits it best, which is often the one that holds for more children, too.
+
     ``curriculum`` has stages of a largest number of inner nodes (None: any) and a share of all steps: ``[(3, 0.4), (None, 0.6)]``
     takes trees of at most three inner nodes for the first 40 % of the steps. Of a pair, the larger tree counts. An epoch keeps
     its number of steps, and ``patience`` counts epochs of the last stage only. The rate has one schedule over the ``whole``
@@ -245,6 +249,7 @@ class TrainingSettings(Settings):
     stage_schedule: Literal["whole", "each"] = "whole"
     state_noise: NotNegative = 0.0
     state_noise_end: NotNegative | None = None
+    selection: NotNegative = 0.0
     epochs: Count = 100
     patience: Count | None = 10
     keep: Literal["best", "last"] = "best"

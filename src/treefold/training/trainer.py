@@ -16,7 +16,7 @@ from torch import Tensor
 from treefold.errors import TrainingError
 from treefold.kernels.optimisers import FlatAdadelta, FlatAdamW
 from treefold.kernels.threads import reserve_threads_for_kernels
-from treefold.nn.aggregators import Aggregator
+from treefold.nn.aggregators import Aggregator, Combined
 from treefold.nn.engine import FusedEngine, TorchEngine
 from treefold.nn.flat import FlatParameters
 from treefold.nn.model import TreeModel
@@ -28,6 +28,7 @@ from treefold.trees.batch import Ints
 
 logger = logging.getLogger("treefold")
 _MOST_RESTARTS: Final = 3
+_SELECTION: Final = (0.1, 0.4)  # of the steps: when the lasso over parts begins, and when one part of each sum is left
 
 
 class DivergedError(TrainingError):
@@ -146,6 +147,7 @@ class Trainer:
         self.state = State()
         self.stopped = False  # set it to end the training after the current epoch
         self._engine: TorchEngine = model.engine()
+        self._sums = [module for module in model.modules() if isinstance(module, Combined)]
 
     @property
     def finished(self) -> bool:
@@ -331,8 +333,19 @@ class Trainer:
         self.optimiser.step()  # which clears the gradient
         if settings.weight_decay:
             self.flat.restore_constants()
+        if settings.selection:
+            self._select(total_steps)
         self.state.step += 1
         return loss, correct, count
+
+    def _select(self, total_steps: int) -> None:
+        """Let the parts of sums of forms compete: first a lasso shrinks them, then only the strongest of each sum is kept."""
+        done, (first, last) = self.state.step / total_steps, _SELECTION
+        for part in self._sums:
+            if done >= last:
+                part.keep_strongest()
+            elif done >= first:
+                part.shrink_parts(self.settings.selection * float(self.optimiser.param_groups[0]["lr"]))
 
     def _add_gradients(self, chosen: Ints) -> tuple[float, int, int]:
         """Add the gradient of the batch's mean loss to the flat gradient; each of several processes takes its share."""

@@ -12,6 +12,7 @@ from treefold.nn.aggregators.full import Full
 from treefold.nn.aggregators.max import Max
 from treefold.nn.aggregators.mean import Mean
 from treefold.nn.aggregators.positional import Positional
+from treefold.nn.aggregators.squashed import Squashed
 from treefold.nn.aggregators.sum import Sum
 from treefold.nn.aggregators.tensor_train import TensorTrain
 from treefold.nn.aggregators.tucker import Tucker
@@ -28,6 +29,7 @@ AGGREGATORS: dict[str, type[Aggregator]] = {
     "mean": Mean,
     "positional": Positional,
     "max": Max,
+    "squashed": Squashed,
 }
 
 __all__ = [
@@ -45,6 +47,7 @@ __all__ = [
     "Max",
     "Mean",
     "Positional",
+    "Squashed",
     "Sum",
     "TensorTrain",
     "Tucker",

@@ -190,10 +190,15 @@ class Aggregator(nn.Module, abc.ABC):
                 else:
                     parameter.zero_()
 
-    def rescale(self, factor: float) -> None:
-        """Multiply the map by a positive factor: its output matrix if it has one, else all its parameters."""
+    def scaling(self) -> list[Tensor]:
+        """Return the parameters that scale the map: its output matrix if it has one, else all its parameters."""
         own = dict(self.named_parameters())
-        for parameter in [own["output"]] if "output" in own else own.values():
+        return [own["output"]] if "output" in own else list(own.values())
+
+    @final
+    def rescale(self, factor: float) -> None:
+        """Multiply the map by a factor that is not negative."""
+        for parameter in self.scaling():
             parameter.mul_(factor)
 
     @property

@@ -332,10 +332,9 @@ class HadamardProduct(_Blocks):
         """Return one term for each factor and for γ; δ starts at zero."""
         return {"factors": 1, "scale": 1, "bias": 0, "label_weights": self.label_size or 0}
 
-    def rescale(self, factor: float) -> None:
-        """Multiply γ, δ and W."""
-        for parameter in (self.scale, self.bias, *([] if self.label_weights is None else [self.label_weights])):
-            parameter.mul_(factor)
+    def scaling(self) -> list[Tensor]:
+        """Return γ, δ and W."""
+        return [self.scale, self.bias, *([] if self.label_weights is None else [self.label_weights])]
 
     def kernel(self) -> FormKernel:
         """Multiply the factors of the children's states; the label has an image."""

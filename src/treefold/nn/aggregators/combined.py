@@ -108,10 +108,37 @@ class Combined(Aggregator):
         named = [(f"parts.{number}.", part.kaiming_fans()) for number, part in enumerate(self.summands)]
         return {prefix + name: fan for prefix, fans in named for name, fan in fans.items()}
 
-    def rescale(self, factor: float) -> None:
-        """Multiply all parts."""
-        for part in self.summands:
-            part.rescale(factor)
+    def scaling(self) -> list[Tensor]:
+        """Return the parameters that scale the parts."""
+        return [parameter for part in self.summands for parameter in part.scaling()]
+
+    @torch.no_grad()
+    def shrink_parts(self, amount: float) -> None:
+        """Shrink the norm of each part by an amount, at most to zero: a step of a lasso over parts."""
+        for part, norm in zip(self.summands, self.part_norms(), strict=True):
+            part.rescale(max(0.0, 1 - amount / max(norm, 1e-12)))
+
+    @torch.no_grad()
+    def keep_strongest(self) -> None:
+        """Set all parts to zero but the one with the greatest norm."""
+        norms = self.part_norms()
+        for number, part in enumerate(self.summands):
+            if number != norms.index(max(norms)):
+                part.rescale(0.0)
+
+    def part_norms(self) -> list[float]:
+        """Return the norm of the parameters that scale each part.
+
+        >>> from treefold.nn.aggregators import Mean, Sum
+        >>> sizes = {"state_size": 2, "arity": 2, "shared": True}
+        >>> combined = Combined([Sum(**sizes), Mean(**sizes)])
+        >>> combined.keep_strongest()
+        >>> combined.part_norms().count(0.0)
+        1
+        """
+        return [
+            math.sqrt(sum(float(each.detach().square().sum()) for each in part.scaling())) for part in self.summands
+        ]
 
     def kernel(self) -> FormKernel | None:
         """Return that of the first part, which the kernels of the others follow; None if a part has none, or cannot follow."""
