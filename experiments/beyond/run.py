@@ -32,7 +32,7 @@ from treefold.nn.cells.base import InnerCell
 from treefold.sweeps.report.figures import draw, look
 from treefold.training import train
 from treefold.training.saving import SavedModel
-from treefold.training.settings import RunSettings
+from treefold.training.settings import RunSettings, with_recipe
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -140,13 +140,13 @@ def _part(title: str, *, training: Mapping[str, Any] = {}, **model: Any) -> Expe
 def _blocks(data: str, title: str, size: int = 1, **model: Any) -> Experiment:
     """Blocks of one size, also for the operator of one operand."""
     one = {"aggregator": "blockwise", "arity": 1, "start": model.get("start", "product"), "block_size": size}
-    training = {} if data == "lrt4" else {"batch_size": 200, "epochs": 8}
+    training = {"epochs": 6} if data == "lrt4" else {"batch_size": 200, "epochs": 8}
     return Experiment(data, title, data, {"block_size": size, "aggregators": {"not": one}, **model}, training)
 
 
 def _form(cell: str, title: str, **model: Any) -> Experiment:
-    given = {**(_LSTM if cell.startswith("LSTM") else {"bound": "none"}), **model}
-    return Experiment("forms", f"{title}, {cell}", "listops", given, {"epochs": 20})
+    options = {**(_LSTM if cell.startswith("LSTM") else {"bound": "none"}), **model}
+    return Experiment("forms", f"{title}, {cell}", "listops", options, {"epochs": 20})
 
 
 EXPERIMENTS: Final[dict[str, Experiment]] = {
@@ -159,6 +159,7 @@ EXPERIMENTS: Final[dict[str, Experiment]] = {
     "real-unit": _part("real factors in [0, 1]", aggregator="canonical+sum", rank=32, bound="unit"),
     "complex-alone": _part("complex canonical without the sum", aggregator="complex", rank=22),
     "sum-alone": _part("sum without the complex form", aggregator="sum", rank="none", bound="none", cell_hidden=72),
+    **{f"{data}-recipe": Experiment(data, "the recipe: blocks of 1, 20 epochs", data) for data in ("lrt4", "lrt6")},
     **{
         f"{data}-{name}": _blocks(data, title, **model)
         for data in ("lrt4", "lrt6")
@@ -190,6 +191,13 @@ EXPERIMENTS: Final[dict[str, Experiment]] = {
         )
         for quiet in (True, False)
     },
+    "operands": Experiment(
+        "forms",
+        "the recipe `operands`: complex, squashed or max by selection, RNN",
+        "listops",
+        {"aggregator": "complex+squashed+max"},
+        {**_LONG, "selection": 1.0},
+    ),
     "rnn-complex-sum": _form("RNN", "complex canonical + sum, in the disc", bound="disc"),
     "rnn-complex-mean": _form("RNN", "complex canonical + mean, in the disc", aggregator="complex+mean", bound="disc"),
     "rnn-complex": _form("RNN", "complex canonical, in the disc", aggregator="complex", rank=22, bound="disc"),
@@ -200,6 +208,7 @@ EXPERIMENTS: Final[dict[str, Experiment]] = {
         f"rnn-{name}": _form("RNN", name, aggregator=name, rank="none", cell_hidden=72)
         for name in ("sum", "mean", "max")
     },
+    "rnn-squashed": _form("RNN", "squashed", aggregator="squashed", rank=42),
     "rnn-positional": _form("RNN", "positional", aggregator="positional", rank="none", cell_hidden=48),
     "rnn-hadamard-product": _form(
         "RNN, c = 100",
@@ -217,6 +226,7 @@ EXPERIMENTS: Final[dict[str, Experiment]] = {
         f"lstm-{name}": _form("LSTM, c = 40", name, aggregator=name, rank="none", state_size=40)
         for name in ("sum", "mean", "max")
     },
+    "lstm-squashed": _form("LSTM", "squashed", aggregator="squashed", rank=39),
     "lstm-positional": _form("LSTM, c = 30", "positional", aggregator="positional", rank="none", state_size=30),
     "lstm-hadamard-product": _form(
         "LSTM, c = 100", "Hadamard product", aggregator="hadamard-product", rank="none", state_size=100
@@ -224,13 +234,18 @@ EXPERIMENTS: Final[dict[str, Experiment]] = {
 }
 
 
+def given(name: str, seed: int) -> dict[str, Any]:
+    """Return the settings of an experiment, with those of its recipe; a result belongs to these."""
+    settings = RunSettings.of(with_seed(EXPERIMENTS[name].settings(), seed))
+    return with_recipe(settings).model_dump(mode="json", exclude_unset=True)
+
+
 def run(name: str, seed: int, *, folder: Path, out: Path, source: Path = SOURCE) -> Line:
     """Train an experiment with a seed unless its result is in ``out``; return the result. Data sets are in ``folder``."""
     experiment = EXPERIMENTS[name]
     settings = RunSettings.of(with_seed(experiment.settings(), seed))
     data = dataset(experiment.data, folder, source)
-    asked = settings.model_dump(mode="json", exclude_unset=True)
-    key: Line = {"experiment": name, "seed": seed, "asked": asked, "data": data.fingerprint()}
+    key: Line = {"experiment": name, "seed": seed, "settings": given(name, seed), "data": data.fingerprint()}
     results = out / f"{experiment.group}.jsonl"
     for line in read_lines(results):
         if {part: line[part] for part in key} == key:

@@ -11,13 +11,13 @@ from experiments.beyond.run import (
     WIDER,
     Experiment,
     dataset,
+    given,
     main,
     run,
     table,
     wider,
 )
 from experiments.real.baselines import read_lines, write_line
-from experiments.real.run import with_seed
 
 from treefold.data.generators import make_listops, make_lrt
 from treefold.data.generators.listops import value
@@ -42,7 +42,7 @@ def test_a_result_has_scores_settings_and_versions_and_is_not_computed_twice(
     line = run("mine", 1, folder=tmp_path / "data", out=tmp_path / "out")
     assert read_lines(tmp_path / "out" / "parts.jsonl") == [line]
     assert line["parameters"] == 2 * 20 * 16 + 2 * 16 * 32 + (20 * 32 + 32) + (32 * 20 + 20)
-    assert line["asked"]["training"] == {"threads": 1, "epochs": 1, "curriculum": None, "seed": 1}
+    assert line["settings"]["training"].items() >= {"threads": 1, "epochs": 1, "batch_size": 128, "seed": 1}.items()
     assert {*line["wider"]} == {*WIDER} and {*line["versions"]} == {"treefold", "torch", "python"}
     counts = {int(operands): count for operands, (_, count) in line["operands"].items()}
     assert (
@@ -123,6 +123,5 @@ def test_the_settings_of_experiments_are_known(name: str) -> None:
 def test_results_are_those_of_the_experiments_as_they_are_now() -> None:
     for group in GROUPS:
         for line in read_lines(RESULTS / f"{group}.jsonl"):
-            experiment = EXPERIMENTS[line["experiment"]]
-            asked = RunSettings.of(with_seed(experiment.settings(), line["seed"]))
-            assert (experiment.group, asked.model_dump(mode="json", exclude_unset=True)) == (group, line["asked"])
+            name = line["experiment"]
+            assert (EXPERIMENTS[name].group, given(name, line["seed"])) == (group, line["settings"])
