@@ -172,6 +172,7 @@ EXPERIMENTS: Final[dict[str, Experiment]] = {
             ("wide", "blocks of 1, c = 256", {"state_size": 256}),
             ("narrow", "blocks of 1, c = 16", {"state_size": 16}),
             ("full", "full tensor, c = 16 (a block of 16)", {"state_size": 16, "size": 16}),
+            ("full-balanced", "the same, balanced start", {"state_size": 16, "size": 16, "start": "balanced"}),
             ("balanced", "blocks of 1, balanced start", {"start": "balanced"}),
             ("lstm", "blocks of 1, LSTM", {"cell": "lstm"}),
         )
@@ -228,9 +229,7 @@ EXPERIMENTS: Final[dict[str, Experiment]] = {
     },
     "lstm-squashed": _form("LSTM", "squashed", aggregator="squashed", rank=39),
     "lstm-positional": _form("LSTM, c = 30", "positional", aggregator="positional", rank="none", state_size=30),
-    "lstm-hadamard-product": _form(
-        "LSTM, c = 100", "Hadamard product", aggregator="hadamard-product", rank="none", state_size=100
-    ),
+    "lstm-hadamard-product": _form("LSTM", "Hadamard product", aggregator="hadamard-product", rank="none"),
 }
 
 
@@ -316,6 +315,11 @@ def pooled(lines: Sequence[Line], key: str) -> Shares:
     return {name: [sum(line[key][name][place] for line in lines) for place in (0, 1)] for name in names}
 
 
+def tables(out: Path) -> str:
+    """Return the tables of all groups; the README ends with them."""
+    return "\n".join(f"### {title}\n\n{table(group, out)}" for group, title in GROUPS.items())
+
+
 _OPERATORS: Final = {"0–4": range(5), "5–8": range(5, 9), "9–11": range(9, 12), "12 and more": range(12, 13)}
 
 
@@ -357,25 +361,27 @@ FIGURES: Final[dict[str, tuple[str, str, dict[str, str]]]] = {
         "number of operators, of the longer sentence",
         {
             "lrt4-block1": "blocks of 1",
+            "lrt4-block2": "blocks of 2",
             "lrt4-block4": "blocks of 4",
             "lrt4-block8": "blocks of 8",
             "lrt4-block16": "blocks of 16",
-            "lrt4-full": "full, c = 16",
-            "lrt6-block1": "blocks of 1, ≤ 6",
+            "lrt4-lstm": "blocks of 1, LSTM",
+            "lrt6-block1": "1, trained to 6",
+            "lrt6-block16": "16, trained to 6",
         },
     ),
     "listops-forms": (
         "operands",
         "most operands of an operator in the tree",
         {
+            "operands": "recipe operands",
             "rnn-complex-sum": "complex + sum",
             "rnn-complex": "complex",
             "rnn-canonical": "canonical",
+            "rnn-tensor-train": "tensor train",
             "rnn-sum": "sum",
             "rnn-mean": "mean",
             "rnn-max": "max",
-            "rnn-tensor-train": "tensor train",
-            "lstm-complex-sum": "complex + sum, LSTM",
         },
     ),
 }
@@ -425,7 +431,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"error: {problem}\n")
         return 2
     if options.table:
-        sys.stdout.write("\n".join(f"### {title}\n\n{table(group, options.out)}" for group, title in GROUPS.items()))
+        sys.stdout.write(tables(options.out))
     for name in FIGURES if options.figures else ():
         (options.figures / f"{name}.svg").write_text(figure(name, options.out), encoding="utf-8")
     return 0
