@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 from typing import Any
 
@@ -6,15 +7,19 @@ from experiments.beyond import run as runner
 from experiments.beyond.run import (
     DATA,
     EXPERIMENTS,
+    FIGURES,
     GROUPS,
+    HERE,
     RESULTS,
     WIDER,
     Experiment,
     dataset,
+    figure,
     given,
     main,
     run,
     table,
+    tables,
     wider,
 )
 from experiments.real.baselines import read_lines, write_line
@@ -99,7 +104,8 @@ def test_the_table_has_means_over_seeds(tmp_path: Path, capsys: pytest.CaptureFi
         "| blocks of 1, LSTM | 1,234 | 100.00 | 90.00 | 90.00 | 90.00 | 90.00 | 25.00 | 1 | 10 |"
     )
     assert main(["--table", "--out", str(tmp_path)]) == 0
-    assert f"### {GROUPS['lrt4']}\n\n{table('lrt4', tmp_path)}" in capsys.readouterr().out
+    assert capsys.readouterr().out == tables(tmp_path)
+    assert f"### {GROUPS['lrt4']}\n\n{table('lrt4', tmp_path)}" in tables(tmp_path)
 
 
 def test_an_unknown_experiment_is_refused_with_the_nearest_name(capsys: pytest.CaptureFixture[str]) -> None:
@@ -125,3 +131,14 @@ def test_results_are_those_of_the_experiments_as_they_are_now() -> None:
         for line in read_lines(RESULTS / f"{group}.jsonl"):
             name = line["experiment"]
             assert (EXPERIMENTS[name].group, given(name, line["seed"])) == (group, line["settings"])
+
+
+def test_the_readme_ends_with_the_tables_of_the_committed_results() -> None:
+    assert (HERE / "README.md").read_text(encoding="utf-8").endswith(tables(RESULTS))
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_the_figures_have_a_line_for_each_experiment(name: str) -> None:
+    legends = [*FIGURES[name][2].values()]
+    for drawn in (figure(name, RESULTS), (HERE / f"{name}.svg").read_text(encoding="utf-8")):
+        assert [text for text in re.findall(r">([^<>]+)</text>", drawn) if text in legends] == legends
