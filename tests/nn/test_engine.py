@@ -28,7 +28,7 @@ from treefold import (
 )
 from treefold.errors import ConfigurationError, TreeError, TreeIndexError, VocabularyError
 from treefold.kernels.threads import threads
-from treefold.nn.aggregators import AGGREGATORS, Full, Sum, Tucker
+from treefold.nn.aggregators import AGGREGATORS, Full, Sum, Tucker, form_named
 from treefold.nn.cells import CELLS as CELL_KINDS
 from treefold.nn.cells import Cell
 from treefold.nn.engine import FusedEngine, StepResult, TorchEngine, engine_for
@@ -96,9 +96,9 @@ def is_left_to_torch(model: TreeModel, forest: Forest, trees: Ints, classes: Int
     ("aggregator", "shared"),
     [
         (name, shared)
-        for name, form in AGGREGATORS.items()
+        for name in [*AGGREGATORS, "complex+sum"]
         for shared in (False, True)
-        if shared or not form.always_shared
+        if shared or not form_named(name).always_shared
     ],
 )
 @pytest.mark.parametrize("kind", CELL_KINDS)
