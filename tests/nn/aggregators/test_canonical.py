@@ -43,7 +43,7 @@ def inputs(form: Canonical, arity: int = 3) -> tuple[Tensor, Tensor | None]:
 
 def factors_of(form: Canonical, children: Tensor, label: Tensor | None) -> list[list[list[complex]]]:
     """Return the factors of each node, input and rank before any bound, with Python's own complex numbers."""
-    slots, labels = form.slot_factors.tolist(), None if form.label_factor is None else form.label_factor.tolist()
+    slots, labels = form.slot_factors.tolist(), [] if form.label_factor is None else form.label_factor.tolist()
 
     def factor(vector: list[float], matrix: list[list[float]], r: int) -> complex:
         real = sum(entry * line[r] for entry, line in zip(vector, matrix, strict=True))

@@ -69,10 +69,11 @@ class Combined(Aggregator):
 
     def aggregate(self, children: Tensor, label: Tensor | None) -> Tensor:
         """Add up the results of the parts."""
-        first, *others = [part(children, label) for part in self.summands]
+        total: Tensor
+        total, *others = [part(children, label) for part in self.summands]
         for other in others:
-            first = first + other
-        return first
+            total = total + other
+        return total
 
     def dense(self, arity: int) -> Tensor:
         """Add up the tensors."""
