@@ -289,8 +289,10 @@ def compress(
         options = {} if block_size is None else {"block_size": block_size}
         model = compress_model(saved.model, aggregator, rank=rank, **options)
     shared = saved.settings.model.shared or form.always_shared
-    new = {"aggregator": aggregator, "rank": rank, "shared": shared, "block_size": block_size, "start": None}
-    changed = saved.settings.model.model_copy(update=new)
+    form_changes = {"aggregator": aggregator, "rank": rank, "block_size": block_size, "start": None, "bound": None}
+    old = saved.settings.model
+    own = {name: each.model_copy(update=form_changes) for name, each in old.aggregators.items()}
+    changed = old.model_copy(update={**form_changes, "shared": shared, "aggregators": own})
     settings = saved.settings.model_copy(update={"model": changed})
     small = replace(saved, model=model, settings=settings)
     errors = relative_errors(saved, small)

@@ -47,6 +47,7 @@ _MODEL = (
     "aggregator",
     "state_size",
     "rank",
+    "bound",
     "block_size",
     "start",
     "shared",
@@ -63,6 +64,8 @@ _MODEL = (
     "edge_labels",
     "embeddings",
     "embeddings_frozen",
+    "activation",
+    "cell_hidden",
     "hidden",
     "dropout",
     "comparison",
@@ -110,9 +113,10 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
     ``patience="none"``, ``clip="none"``. ``recipe`` is "paper", a name that ``treefold recipes`` lists, or a TOML file: its
     settings are taken for arguments that are None.
 
-    Model: ``cell`` ("lstm", "gru", "rnn"), ``aggregator``, ``state_size``, ``rank`` (not used by forms without one),
-    ``block_size`` and ``start`` ("balanced", "product") of the form "blockwise", ``shared``, ``arity``, ``per_label`` (a cell for
-    each operator), ``labels`` ("onehot", "thermometer", "embedding", "ngrams", "numeric"),
+    Model: ``cell`` ("lstm", "gru", "rnn"), ``aggregator`` (a form, or a sum such as "complex+sum"), ``state_size``, ``rank`` (not
+    used by forms without one), ``bound`` ("disc" of "complex", "unit" of "canonical"), ``block_size`` and ``start`` ("balanced",
+    "product") of "blockwise", ``activation`` and ``cell_hidden`` (a hidden layer) of "rnn", ``shared``, ``arity``, ``per_label``
+    (a cell for each operator), ``labels`` ("onehot", "thermometer", "embedding", "ngrams", "numeric"),
     ``label_size``, ``direction`` ("up", "down", "both"), ``hidden`` layers of the head, ``dropout``, for pairs ``comparison``
     ("tensor", "distance", "blockwise") and ``levels`` (of `TreePairRegressor`): see `ModelSettings`. Also:
 
@@ -200,6 +204,9 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
         levels: int | None = None,
         block_size: int | None = None,
         start: str | None = None,
+        bound: str | None = None,
+        activation: str | None = None,
+        cell_hidden: int | None = None,
         callbacks: Sequence[Callable[[Any, dict[str, Any]], Any]] | None = None,
         recipe: str | None = None,
     ) -> None:
@@ -244,6 +251,9 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
         self.levels = levels
         self.block_size = block_size
         self.start = start
+        self.bound = bound
+        self.activation = activation
+        self.cell_hidden = cell_hidden
         self.callbacks = callbacks
         self.recipe = recipe
 

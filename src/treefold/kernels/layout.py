@@ -120,7 +120,10 @@ class Form(Protocol):
     rank: int
     label_size: int | None
     shared: bool
-    normalises: bool
+
+    @property
+    def normalises(self) -> bool:
+        """Whether cells take means over the children."""
 
     @property
     def summands(self) -> "Sequence[Form]":

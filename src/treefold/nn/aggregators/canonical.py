@@ -218,7 +218,8 @@ def canonical_plan(tables: Tables, groups: Groups, index: int, core_rows: Ints, 
 def room_for_products(weights: Weights, states: States, operator: Any) -> Matrix:
     """Return the working space as lines of G·P numbers."""
     width = weights.tables.cells[0].gates * operator.rank
-    return matrix(states.scratch, 0, len(states.scratch) // width, width)
+    lines: Matrix = matrix(states.scratch, 0, len(states.scratch) // width, width)
+    return lines
 
 
 @inlined
