@@ -33,7 +33,6 @@ class Squashed(Aggregator):
     any_arity: ClassVar[bool] = True
     always_shared: ClassVar[bool] = True
     multi_affine: ClassVar[bool] = False
-    normalises: ClassVar[bool] = True
     equation: ClassVar[str] = "f = Q tanh(W x + g ∘ Σ_j clamp(V h̄_j, -1, 1) + b)"
 
     def build(self) -> None:
