@@ -62,7 +62,7 @@ def test_sums_of_forms_bounds_and_hidden_layers_are_trained_and_come_back(tmp_pa
     more = {"activation": "sharp-sigmoid", "shared": True, "readout": readout, "state_size": 4}
     model = TreeClassifier(**{**FAST, **form, **more}).fit(TREES, CLASSES)
     forms = [each for each in model.saved_.model.modules() if isinstance(each, Combined)]
-    assert forms and all(each.summands[0].bound == "disc" and each.out_size == 5 for each in forms)  # type: ignore[attr-defined]
+    assert forms and all(each.summands[0].bound == "disc" and each.out_size == 5 for each in forms)
     model.save(tmp_path / "model")
     loaded = treefold.load(tmp_path / "model")
     assert loaded.get_params() == model.get_params()

@@ -143,7 +143,7 @@ def test_sums_bounds_hidden_layers_and_forms_of_operators_are_built_and_saved(tm
     own = forms["MAX"], forms["MIN"]
     assert [(form.bound, form.rank) for form in own if isinstance(form, Canonical)] == [("unit", 2), (None, 5)]
     assert forms["SM"].arity == 3 and forms["SM"].rank == 5 and forms["MAX"].arity == 3
-    assert all(each.hidden is not None and each.activation == "sharp-sigmoid" for each in cells.values())  # type: ignore[attr-defined]
+    assert all(each.hidden is not None and each.activation == "sharp-sigmoid" for each in cells.values())
     saved = SavedModel(model, RunSettings(model=settings), labels, ("no", "yes"), 2)
     saved.save(tmp_path / "model")
     again = load_model(tmp_path / "model")
