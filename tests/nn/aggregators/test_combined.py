@@ -154,6 +154,15 @@ def test_both_engines_agree_for_three_parts_with_a_bound(shared: bool, kind: str
         assert_alike(encoder, Forest([wide, Tree("g", [wide, Tree("a"), wide])]))
 
 
+@pytest.mark.parametrize("sees", ["operators", "labels"])
+@pytest.mark.parametrize("kind", CELLS)
+@pytest.mark.parametrize("name", ["blockwise+canonical", "sum+blockwise"])
+def test_both_engines_agree_for_blocks_of_two_as_parts(name: str, kind: str, sees: str) -> None:
+    encoder = make_encoder(kind, sees, name, True, block_size=2)
+    assert_alike(encoder, Forest([*EVERYTHING, "(g _ b _ c)", "(g a _ b)", "(f _ _ a b)"]))
+    assert_alike(encoder.float(), Forest(EVERYTHING))
+
+
 def test_operators_with_sums_of_different_lengths_go_together() -> None:
     torch.manual_seed(0)
     cells: dict[str, Any] = {
@@ -166,16 +175,12 @@ def test_operators_with_sums_of_different_lengths_go_together() -> None:
     assert_alike(encoder, Forest([*EVERYTHING, "(h (a b) (c (g (h a))))", "(f a b c d e (h a b))"]))
 
 
-@pytest.mark.parametrize("name", ["tucker+sum", "sum+full", "tensor-train+sum", "blockwise+sum"])
-def test_a_sum_with_a_part_that_needs_groups_is_left_to_torch(name: str) -> None:
-    options: dict[str, Any] = {"block_size": 2} if "blockwise" in name else {}
-    cell = TreeRNN(name, **SIZES, rank=RANK if form_named(name).has_rank else None, **options)
-    encoder = TreeEncoder(cell)
-    reason = engine_for(encoder).reason
-    if cell.transition.kernel() is None:
-        assert reason == "kernels expect an aggregator with a kernel, got Combined, which has none"
-    else:
-        assert_alike(encoder.double(), Forest(["(f (f) (f (f)) (f))"]))
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("name", ["tucker+sum", "sum+full", "tensor-train+sum", "sum+tensor-train"])
+def test_a_sum_with_a_part_that_cannot_follow_others_is_left_to_torch(name: str, shared: bool) -> None:
+    encoder = TreeEncoder(TreeRNN(name, **SIZES, rank=RANK if form_named(name).has_rank else None, shared=shared))
+    assert engine_for(encoder).reason == "kernels expect an aggregator with a kernel, got Combined, which has none"
+    assert encoder(Forest(["(f (f) (f (f)) (f))"])).roots.shape == (1, STATE)
 
 
 def test_gates_with_other_parts_are_left_to_torch() -> None:

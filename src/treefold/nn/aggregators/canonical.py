@@ -47,6 +47,7 @@ class Canonical(Aggregator):
 
     any_arity: ClassVar[bool] = True
     options: ClassVar[Mapping[str, Any]] = {"field": "real", "bound": None}
+    has_free_output: ClassVar[bool] = True
     equation: ClassVar[str] = "f = Q (W x̄ ∘ U_1 h̄_1 ∘ … ∘ U_L h̄_L)"
     field: Literal["real", "complex"]
     bound: Literal["unit", "disc"] | None
@@ -148,6 +149,7 @@ class Canonical(Aggregator):
             rank=self._width,
             has_output=True,
             bound=int(self.bound is not None),
+            can_be_part=True,
         )
 
     def lay_out(self, places: GatePlaces) -> None:
