@@ -302,16 +302,16 @@ def test_wrong_names_ranks_and_options_are_refused_in_words() -> None:
 def test_a_lasso_shrinks_the_norm_of_each_part_and_the_strongest_can_be_kept() -> None:
     torch.manual_seed(0)
     form = make("canonical+sum+hadamard-product", shared=True).double()
-    before, values = form.part_norms(), copy.deepcopy(form)
+    before, values = form.part_norms(), copy.deepcopy(form).requires_grad_(False)
     canonical, linear, product = values.summands
-    plain = [canonical.output, [linear.slot_weights, linear.bias], [product.scale, product.bias]]
+    plain = [[canonical.output], [linear.slot_weights, linear.bias], [product.scale, product.bias]]
     for norm, parameters in zip(before, plain, strict=True):
         assert norm == pytest.approx(sum(float(each.square().sum()) for each in parameters) ** 0.5)
     amount = min(before) / 2
     form.shrink_parts(amount)
     assert form.part_norms() == pytest.approx([norm - amount for norm in before])
-    torch.testing.assert_close(form.summands[1].bias, linear.bias * (1 - amount / before[1]))
-    torch.testing.assert_close(form.summands[2].factors, product.factors)  # does not scale the product
+    torch.testing.assert_close(form.summands[1].bias.detach(), linear.bias * (1 - amount / before[1]))
+    torch.testing.assert_close(form.summands[2].factors.detach(), product.factors)  # does not scale the product
     form.keep_strongest()
     kept = before.index(max(before))
     assert [norm > 0 for norm in form.part_norms()] == [number == kept for number in range(3)]
