@@ -83,13 +83,13 @@ def draw_svg(
     unfolded: Collection[int] = (),
     max_nodes: int = 200,
     max_depth: int | None = None,
-    legend: Sequence[tuple[str, str]] = (),
+    legend: Sequence[tuple[str, str | None]] = (),
     name: str | None = None,
 ) -> str:
     """Draw a tree, or several side by side, as SVG. `Tree.to_svg` explains the options.
 
     Nodes are numbered in post-order, those of the first tree first. Each is a ``<g class="node" data-node="number">``; a mark for
-    hidden nodes is a ``<g class="rest" data-node="number of the parent">``. ``legend`` has texts and their colours.
+    hidden nodes is a ``<g class="rest" data-node="number of the parent">``. ``legend`` has texts and their colours, or None.
 
     >>> svg = draw_svg(Tree.parse("(f a b)"), notes=["1", "2", "3"], name="Three nodes")
     >>> svg.startswith('<svg xmlns="http://www.w3.org/2000/svg" class="treefold-tree" role="img" aria-label="Three nodes"')
@@ -114,7 +114,7 @@ def draw_svg(
     boxes = _boxes(trees, set(folded), set(unfolded), max_nodes, max_depth)
     for box in boxes:
         if box.kind == "node":
-            box.note = _fitted(_printable(notes[box.number])) if notes is not None else ""
+            box.note = fitted(_printable(notes[box.number])) if notes is not None else ""
             box.colour = colours[box.number] if colours is not None else None
             extra = titles[box.number] if titles is not None else notes[box.number] if notes is not None else ""
             box.title = "\n".join([box.title, *map(_printable, extra.splitlines())])
@@ -142,12 +142,12 @@ def html_table(rows: Iterable[Sequence[object]], head: Sequence[str] = ()) -> st
     >>> html_table([("trees", 2)])
     '<table><tbody><tr><th scope="row">trees</th><td>2</td></tr></tbody></table>'
     """
-    top = "".join(f'<th scope="col">{_escaped(cell)}</th>' for cell in head)
+    top = "".join(f'<th scope="col">{escaped(cell)}</th>' for cell in head)
     lines = []
     for row in rows:
-        cells = [f"<td>{_escaped(cell)}</td>" for cell in row]
+        cells = [f"<td>{escaped(cell)}</td>" for cell in row]
         if not head:
-            cells[0] = f'<th scope="row">{_escaped(row[0])}</th>'
+            cells[0] = f'<th scope="row">{escaped(row[0])}</th>'
         lines.append(f"<tr>{''.join(cells)}</tr>")
     return f"<table>{f'<thead><tr>{top}</tr></thead>' if top else ''}<tbody>{''.join(lines)}</tbody></table>"
 
@@ -171,13 +171,17 @@ def html_page(title: str, body: str) -> str:
         ":root { color-scheme: light dark; font-family: sans-serif } th, td { text-align: left; padding-right: 1em }"
     )
     return (
-        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"/><title>{_escaped(title)}</title>'
+        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"/><title>{escaped(title)}</title>'
         f'<meta name="viewport" content="width=device-width"/><style>{style}</style></head>\n<body>{body}</body></html>\n'
     )
 
 
-def _escaped(value: object) -> str:
-    """Escape a text for XML and HTML, with control characters in the notation of Python."""
+def escaped(value: object) -> str:
+    r"""Escape a text for XML and HTML, with control characters in the notation of Python.
+
+    >>> escaped("<b>\x00")
+    '&lt;b&gt;\\x00'
+    """
     return html.escape(_printable(str(value)))
 
 
@@ -198,8 +202,13 @@ def _columns(text: str) -> int:
     return max(sum(widths), 1)
 
 
-def _fitted(text: str) -> str:
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+def fitted(text: str, width: int = _LONGEST) -> str:
+    """Return the text, shortened to a number of characters.
+
+    >>> fitted("a long label", 7)
+    'a long…'
+    """
+    return text if len(text) <= width else text[: width - 1] + "…"
 
 
 def _boxes(
@@ -212,7 +221,7 @@ def _boxes(
     def add(tree: Tree, first: int, parent: int) -> None:
         text = label_text(tree.label)
         row = boxes[parent].row + 1 if parent >= 0 else 0
-        boxes.append(_Box("node", _fitted(text), text, row, parent, first + tree.size - 1))
+        boxes.append(_Box("node", fitted(text), text, row, parent, first + tree.size - 1))
         waiting.append((len(boxes) - 1, tree, first))
 
     start = 0
@@ -314,7 +323,7 @@ def _written_svg(
     boxes: list[_Box],
     trees: tuple[Tree, ...],
     dashed: set[int],
-    legend: Sequence[tuple[str, str]],
+    legend: Sequence[tuple[str, str | None]],
     name: str | None,
 ) -> str:
     step = _HEIGHT + _BETWEEN + (_NOTE_HEIGHT if any(box.note for box in boxes) else 0)
@@ -330,12 +339,12 @@ def _written_svg(
     width = _MARGIN + max(box.x + box.width // 2 for box in boxes)
     height = 2 * _MARGIN + max(box.row * step + box.height for box in boxes)
     hidden = sum(box.hidden for box in boxes if box.kind == "rest")
-    entries: list[tuple[str, str | None]] = list(legend)
+    entries = list(legend)
     if hidden:
         entries.append((f"{hidden:,} of {sum(tree.size for tree in trees):,} nodes are hidden", None))
     foot, foot_width, foot_height = _foot(entries, height, max(width, _LEGEND_WIDTH))
     width, height = max(width, foot_width), height + foot_height
-    text = _escaped(_named(trees) if name is None else name)
+    text = escaped(_named(trees) if name is None else name)
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" class="treefold-tree" role="img" aria-label="{text}" width="{width}" '
         f'height="{height}" viewBox="0 0 {width} {height}" font-family="ui-monospace, monospace" font-size="13" '
@@ -360,7 +369,7 @@ def _group(box: _Box, top: int, is_dashed: bool) -> str:
     dashes = ' stroke-dasharray="4 2" stroke-width="2"' if is_dashed else ""
     text = _text(box.text, box.x, top + 16, ink, _LETTER)
     note = _text(box.note, box.x, top + 31, ink, _SMALL_LETTER, ' font-size="11"') if box.note else ""
-    title = "\n".join(map(_escaped, box.title.split("\n")))
+    title = "\n".join(map(escaped, box.title.split("\n")))
     return (
         f'<g class="{kind}"{number}{hidden}><title>{title}</title><rect x="{box.x - box.width // 2}" y="{top}" '
         f'width="{box.width}" height="{box.height}" rx="8" fill="{fill}" stroke="{stroke}"{dashes}/>{text}{note}</g>'
@@ -370,7 +379,7 @@ def _group(box: _Box, top: int, is_dashed: bool) -> str:
 def _text(text: str, x: int, y: int, ink: str, letter: int, more: str = "") -> str:
     """Write a text around a place; one with letters of unknown width is made to fit into its box."""
     fit = "" if text.isascii() else f' textLength="{letter * _columns(text)}" lengthAdjust="spacingAndGlyphs"'
-    return f'<text x="{x}" y="{y}" fill="{ink}"{more}{fit}>{_escaped(text)}</text>'
+    return f'<text x="{x}" y="{y}" fill="{ink}"{more}{fit}>{escaped(text)}</text>'
 
 
 def _ink(colour: str) -> str:
@@ -389,7 +398,7 @@ def _foot(entries: Sequence[tuple[str, str | None]], top: int, most: int) -> tup
     """Return the entries of the legend, as many in a line as fit, with the width and the height that they take."""
     lines, x, y, width = [], _MARGIN, top, 0
     for text, colour in entries:
-        text = _fitted(_printable(text)) if colour is not None else text
+        text = fitted(_printable(text)) if colour is not None else text
         mark = 20 if colour is not None else 0
         wide = mark + _LETTER * _columns(text) + _PADDING
         if x > _MARGIN and x + wide > most:
@@ -397,7 +406,7 @@ def _foot(entries: Sequence[tuple[str, str | None]], top: int, most: int) -> tup
         if colour is not None:
             lines.append(f'<rect x="{x}" y="{y}" width="14" height="14" rx="3" fill="{colour}" stroke="#808080"/>')
         lines.append(
-            f'<text class="legend" x="{x + mark}" y="{y + 12}" text-anchor="start" fill="#1b1f24">{_escaped(text)}</text>'
+            f'<text class="legend" x="{x + mark}" y="{y + 12}" text-anchor="start" fill="#1b1f24">{escaped(text)}</text>'
         )
         x += wide
         width = max(width, x)
