@@ -217,7 +217,7 @@ def _parameters(study: Study) -> Figure | None:
         f"Mean over seeds, bars of one standard deviation.{hollow}",
         f"Validation {study.score} on {study.title} against the number of parameters of one aggregation, on a log scale. "
         f"{'; '.join(said)}.",
-        *_draw(paint),
+        *draw(paint),
     )
 
 
@@ -260,7 +260,7 @@ def _groups(study: Study, group: str) -> Figure | None:
         f"On {'the test set' if tested else 'validation'}, for the configuration of each kind that is best on validation; "
         f"seeds are pooled.{counts}",
         f"{study.score.capitalize()} on {study.title} by {axis}. {'; '.join(ends)}.",
-        *_draw(paint),
+        *draw(paint),
     )
 
 
@@ -306,7 +306,7 @@ def _curves(study: Study) -> Figure | None:
         "The configuration of each kind that is best on validation. Thick: the mean over seeds, as far as all of them "
         "were trained; thin: each seed.",
         f"Validation {study.score} on {study.title} against epochs, mean over seeds. {'; '.join(said)}.",
-        *_draw(paint),
+        *draw(paint),
     )
 
 
@@ -334,7 +334,7 @@ def _times(study: Study) -> Figure | None:
         "Processor time of training, mean over seeds, bars of one standard deviation; it depends on the machine and on the "
         "number of epochs.",
         f"Minutes of training on {study.title} against the number of parameters of one aggregation. {'; '.join(said)}.",
-        *_draw(paint),
+        *draw(paint),
     )
 
 
@@ -391,8 +391,13 @@ def require_matplotlib() -> None:
         ) from None
 
 
-def _draw(paint: Callable[["Axes"], None]) -> tuple[bytes, str]:
-    """Return a figure as PNG and SVG, with a legend below the axes."""
+def draw(paint: Callable[["Axes"], None]) -> tuple[bytes, str]:
+    """Return a figure as PNG and SVG, with a legend below the axes.
+
+    >>> png, svg = draw(lambda axes: axes.set_xlabel("number of operators"))
+    >>> "number of operators" in svg
+    True
+    """
     import matplotlib
     from matplotlib.figure import Figure as Canvas
 
