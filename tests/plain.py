@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from treefold import LeafLSTM, LeafRNN, PerLabel, Tree, TreeLSTM, TreeRNN
-from treefold.nn.aggregators import Aggregator, Max
+from treefold.nn.aggregators import Aggregator, Max, Squashed
 from treefold.nn.cells import Cell, LeafGRU, TreeGRU
 from treefold.nn.cells.base import ChildGates
 from treefold.nn.math.functional import contract
@@ -22,6 +22,16 @@ def aggregate(aggregator: Aggregator, children: list[Tensor], label: Tensor | No
             result = result + label @ aggregator.label_weights
         images = [child @ aggregator.slot_weights for child in children]
         return result + functools.reduce(torch.maximum, images) if images else result
+    if isinstance(aggregator, Squashed):
+        total = aggregator.bias.clone()
+        for child in children:
+            if bool(child.any()):
+                vote = child @ aggregator.votes[:-1] + aggregator.votes[-1]
+                total = total + aggregator.gain * torch.maximum(torch.minimum(vote, vote * 0 + 1), vote * 0 - 1)
+        if label is not None:
+            assert aggregator.label_weights is not None
+            total = total + label @ aggregator.label_weights
+        return torch.tanh(total) @ aggregator.output
     slots = max(len(children), 1) if aggregator.takes_any_number else aggregator.arity
     absent = torch.zeros(aggregator.state_size, dtype=torch.float64)
     vectors = [*([] if label is None else [label]), *children, *[absent] * (slots - len(children))]

@@ -199,6 +199,20 @@ EXPERIMENTS: Final[dict[str, Experiment]] = {
         {"aggregator": "complex+squashed+max"},
         {**_LONG, "selection": 1.0},
     ),
+    "chosen": Experiment(
+        "forms",
+        "forms chosen by hand: max for MIN and MAX, squashed for MED, complex for SM, RNN",
+        "listops",
+        {
+            "aggregators": {
+                "MIN": "max",
+                "MAX": "max",
+                "MED": {"aggregator": "squashed", "rank": 32},
+                "SM": {"aggregator": "complex", "bound": "disc", "rank": 4},
+            }
+        },
+        _LONG,
+    ),
     "rnn-complex-sum": _form("RNN", "complex canonical + sum, in the disc", bound="disc"),
     "rnn-complex-mean": _form("RNN", "complex canonical + mean, in the disc", aggregator="complex+mean", bound="disc"),
     "rnn-complex": _form("RNN", "complex canonical, in the disc", aggregator="complex", rank=22, bound="disc"),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from treefold import _moved
 
 if TYPE_CHECKING:
+    from treefold.analysis.explaining import Explanation
     from treefold.data.objects import as_tree, from_ast, from_element, to_element
     from treefold.errors import TreefoldError
     from treefold.estimators import (
@@ -53,6 +54,7 @@ _HOMES = {
     "TreeRNN": "treefold.nn.cells",
     "TreeEncoder": "treefold.nn.encoder",
     "TreefoldError": "treefold.errors",
+    "Explanation": "treefold.analysis.explaining",
     "NodeClassifier": "treefold.estimators",
     "TreeClassifier": "treefold.estimators",
     "TreeEmbedder": "treefold.estimators",
@@ -81,6 +83,7 @@ __all__ = [
     "Canonical",
     "Classifier",
     "Embedding",
+    "Explanation",
     "Forest",
     "Full",
     "LeafLSTM",

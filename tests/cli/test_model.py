@@ -21,7 +21,9 @@ from treefold.analysis.evaluation import evaluate
 from treefold.analysis.explaining import probabilities
 from treefold.data.dataset import Dataset
 from treefold.data.generators.lrt import RELATIONS
+from treefold.training import train
 from treefold.training.saving import load_model
+from treefold.training.settings import RunSettings
 
 
 class Done(NamedTuple):
@@ -385,6 +387,20 @@ def test_compression_into_blocks_loads_again_and_one_block_answers_alike(treefol
     assert np.allclose(found, probabilities(run.saved, run.data.forest), atol=1e-5)
     said = treefold("compress", run.folder, "--aggregator", "full", "--block-size", 2, "--out", tmp_path / "no").said
     assert "Full expects no options, got block_size=2" in said
+
+
+def test_compression_of_bounded_forms_and_forms_of_operators_loads_again(treefold: Treefold, tmp_path: Path) -> None:
+    own = {"and": {"aggregator": "canonical", "bound": "unit", "rank": 2}, "or": {"aggregator": "full", "arity": 2}}
+    model = {"cell": "rnn", "aggregator": "complex", "bound": "disc", "rank": 2, "state_size": 3, "arity": 3}
+    given = {"recipe": "paper", "model": {**model, "aggregators": own}, "training": {"epochs": 1, "threads": 1}}
+    train(runs.full().data, tmp_path / "run", RunSettings.of(given))
+    for form, rank in (("canonical", 2), ("sum+blockwise", None)):
+        options = ["--rank", rank] if rank else []
+        done = treefold("compress", tmp_path / "run", "--aggregator", form, *options, "--out", tmp_path / form)
+        assert done.code == 0, done.stderr
+        settings = load_model(tmp_path / form).settings.model
+        assert settings.bound is None and {each.aggregator for each in settings.aggregators.values()} == {form}
+        assert settings.aggregators["or"].arity == 2
 
 
 def test_compression_into_means_is_a_model_that_loads_and_takes_any_number(treefold: Treefold, tmp_path: Path) -> None:

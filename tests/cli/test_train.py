@@ -144,7 +144,10 @@ def test_without_a_terminal_the_same_stands_in_a_line(monkeypatch: pytest.Monkey
         (["--resume", "--set", "rank=3"], "--resume expects the settings of the run as they are"),
         (["--resume", "--recipe", "listops"], "--resume expects the settings of the run as they are"),
         (["--recipe", "lrt"], "recipe 'lrt' expects the task 'pair', got 'tree'; choose another recipe"),
-        (["--recipe", "listop"], "expected one of 'auto', 'paper', 'formulas', 'listops', 'lrt' or a TOML file, got"),
+        (
+            ["--recipe", "listop"],
+            "expected one of 'auto', 'paper', 'formulas', 'listops', 'lrt', 'operands' or a TOML file, got",
+        ),
         (["--recipe-file", "absent.toml"], "absent.toml: expected a file that can be read"),
         (["--recipe", "lrt", "--recipe-file", "x.toml"], "expected --recipe or --recipe-file, got both"),
         (["--init-from", "absent"], "absent: expected the directory of a model or run, got no such directory"),

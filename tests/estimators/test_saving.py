@@ -22,7 +22,8 @@ from treefold import (
 )
 from treefold.analysis.prediction import answers
 from treefold.data.dataset import Dataset
-from treefold.errors import ModelFileError
+from treefold.errors import ConfigurationError, ModelFileError
+from treefold.nn.aggregators import Combined
 from treefold.nn.heads import Entrywise, PairClassifier
 from treefold.training import train
 from treefold.training.saving import load_model
@@ -53,6 +54,21 @@ def test_blocks_and_their_comparison_are_trained_and_come_back(tmp_path: Path) -
     loaded = treefold.load(tmp_path / "model")
     assert loaded.get_params() == model.get_params()
     np.testing.assert_allclose(loaded.predict_proba(PAIRS), model.predict_proba(PAIRS), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("readout", ["root", "root+mean+max"])
+def test_sums_of_forms_bounds_and_hidden_layers_are_trained_and_come_back(tmp_path: Path, readout: str) -> None:
+    form = {"cell": "rnn", "aggregator": "complex+sum", "rank": 3, "bound": "disc", "cell_hidden": 5}
+    more = {"activation": "sharp-sigmoid", "shared": True, "readout": readout, "state_size": 4}
+    model = TreeClassifier(**{**FAST, **form, **more}).fit(TREES, CLASSES)
+    forms = [each for each in model.saved_.model.modules() if isinstance(each, Combined)]
+    assert forms and all(each.summands[0].bound == "disc" and each.out_size == 5 for each in forms)
+    model.save(tmp_path / "model")
+    loaded = treefold.load(tmp_path / "model")
+    assert loaded.get_params() == model.get_params()
+    np.testing.assert_allclose(loaded.predict_proba(TREES), model.predict_proba(TREES), rtol=0, atol=1e-6)
+    with pytest.raises(ConfigurationError, match="cell_hidden expects a cell that has this option, such as rnn"):
+        TreeClassifier(**{**FAST, "cell": "lstm", "cell_hidden": 5}).fit(TREES, CLASSES)
 
 
 @pytest.mark.parametrize("task", TASKS)

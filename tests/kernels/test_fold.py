@@ -17,6 +17,7 @@ from treefold import (
     Embedding,
     Forest,
     LeafLSTM,
+    LeafRNN,
     Numeric,
     OneHot,
     PerLabel,
@@ -25,16 +26,21 @@ from treefold import (
     TreeLSTM,
     TreeRNN,
 )
-from treefold.nn.aggregators import AGGREGATORS
+from treefold.errors import ConfigurationError
+from treefold.nn.aggregators import AGGREGATORS, form_named
 from treefold.nn.cells import CELLS as CELL_KINDS
 from treefold.nn.cells import Cell
+from treefold.nn.engine import engine_for
 from treefold.nn.model import compress
 
 STATE, ARITY, RANK = 3, 4, 2
 LEAVES, OPERATORS = ["a", "b", "c", "d", "e"], ["f", "g"]
 forests = st.lists(trees(leaves=LEAVES, operators=OPERATORS, arity=ARITY), min_size=1, max_size=5)
 SHARED = [
-    (name, shared) for name, form in AGGREGATORS.items() for shared in (False, True) if shared or not form.always_shared
+    (name, shared)
+    for name in [*AGGREGATORS, "complex+sum"]
+    for shared in (False, True)
+    if shared or not form_named(name).always_shared
 ]
 CELLS = [(*cell, *form) for cell in itertools.product(CELL_KINDS, ["operators", "labels", "none"]) for form in SHARED]
 # Absent first, middle and last children, an operator without any, repeated subtrees, a tree of one node.
@@ -52,7 +58,7 @@ def make_cell(
     kind: str, aggregator: str, *, shared: bool = False, label_size: int | None = None, arity: int = ARITY
 ) -> Cell:
     make: Any = CELL_KINDS[kind][0]
-    rank = RANK if AGGREGATORS[aggregator].has_rank else None
+    rank = RANK if form_named(aggregator).has_rank else None
     cell: Cell = make(aggregator, state_size=STATE, arity=arity, rank=rank, label_size=label_size, shared=shared)
     return cell
 
@@ -115,16 +121,63 @@ def test_values_and_gradients_equal_those_of_torch(kind: str, sees: str, aggrega
     check()
 
 
-@pytest.mark.parametrize("update", ["tanh", "sigmoid"])
-@pytest.mark.parametrize("kind", ["rnn", "lstm"])
+@pytest.mark.parametrize("update", ["tanh", "sigmoid", "sharp-sigmoid", "clamp"])
+@pytest.mark.parametrize("kind", ["rnn", "lstm", "gru"])
 def test_activations_are_those_chosen(kind: str, update: str) -> None:
     torch.manual_seed(0)
     cell: Cell
     if kind == "rnn":
         cell = TreeRNN("sum", state_size=STATE, arity=ARITY, label_size=7, activation=update)  # type: ignore[arg-type]
     else:
-        cell = TreeLSTM("sum", state_size=STATE, arity=ARITY, label_size=7, update=update)  # type: ignore[arg-type]
+        make: Any = CELL_KINDS[kind][0]
+        cell = make("sum", state_size=STATE, arity=ARITY, label_size=7, update=update)
     assert_alike(TreeEncoder(cell, OneHot([*LEAVES, *OPERATORS])).double(), Forest(EVERYTHING))
+
+
+def test_a_clamped_state_at_the_end_of_its_range_has_no_gradient_in_both_engines() -> None:
+    cell = TreeRNN("sum", state_size=STATE, arity=ARITY, activation="clamp")  # biases of zero: all states are zero
+    assert_alike(TreeEncoder(cell).double(), Forest(EVERYTHING))
+    encoder = TreeEncoder(TreeRNN("sum", state_size=STATE, arity=ARITY, activation="clamp")).double()
+    assert all(not bool(grad.any()) for grad in results(encoder, Forest(EVERYTHING), "fused")[1].values())
+
+
+HIDDEN = ["sum", "canonical", "complex", "tucker", "tensor-train", "mean", "positional", "max", "complex+sum"]
+
+
+@pytest.mark.parametrize("activation", ["tanh", "sharp-sigmoid", "clamp"])
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("aggregator", HIDDEN)
+def test_a_hidden_layer_of_any_size_is_that_of_torch(aggregator: str, shared: bool, activation: str) -> None:
+    torch.manual_seed(0)
+    leaf = LeafRNN(label_size=5, state_size=STATE, activation=activation)  # type: ignore[arg-type]
+
+    def cell(arity: int, hidden: int | None, label_size: int | None = None) -> TreeRNN:
+        sizes: dict[str, Any] = {"state_size": STATE, "arity": arity, "label_size": label_size, "shared": shared}
+        rank = RANK if form_named(aggregator).has_rank else None
+        return TreeRNN(aggregator, **sizes, rank=rank, hidden=hidden, activation=activation)  # type: ignore[arg-type]
+
+    for hidden in (1, 20):  # below and above the state's size; the other operator has none
+        cells = PerLabel({"f": cell(ARITY, hidden), "g": cell(ARITY + 1, None)}, leaf=leaf)
+        encoders = [TreeEncoder(cells, OneHot(LEAVES))]
+        encoders += [TreeEncoder(cell(ARITY, hidden, 6), Embedding([*LEAVES, *OPERATORS], 6))]
+        for encoder in encoders:
+            with torch.no_grad():
+                for parameter in encoder.parameters():
+                    parameter.add_(0.1 * torch.randn_like(parameter))
+            assert_alike(encoder.double(), Forest(EVERYTHING))
+            assert_alike(encoder.float(), Forest(EVERYTHING))
+
+
+@pytest.mark.parametrize("aggregator", ["full", "blockwise"])
+def test_a_form_without_another_number_of_outputs_leaves_a_hidden_layer_to_torch(aggregator: str) -> None:
+    if aggregator == "full":
+        encoder = TreeEncoder(TreeRNN("full", state_size=STATE, arity=ARITY, hidden=7))
+        assert encoder(Forest(EVERYTHING)).roots.shape == (5, STATE)
+        reason = engine_for(encoder).reason
+        assert reason == "kernels expect a form with an output matrix for a hidden layer, got Full"
+        return
+    with pytest.raises(ConfigurationError, match="expects out_size = state_size, got 7 and 3: it does not mix"):
+        TreeRNN("blockwise", state_size=STATE, arity=ARITY, hidden=7)
 
 
 def test_a_leaf_may_be_any_cell_and_operators_of_different_forms_and_ranks() -> None:
@@ -214,7 +267,9 @@ def test_a_chain_of_a_hundred_thousand_nodes_encodes_and_back_propagates() -> No
     assert_alike(encoder, Forest([chain]))
 
 
-@pytest.mark.parametrize("aggregator", ["sum", "canonical", "tensor-train", "mean", "positional", "max"])
+@pytest.mark.parametrize(
+    "aggregator", ["sum", "canonical", "complex", "complex+sum", "tensor-train", "mean", "positional", "max"]
+)
 def test_a_shared_cell_takes_two_hundred_children(aggregator: str) -> None:
     encoder = make_encoder("lstm", "labels", aggregator, True).double()
     wide = Tree("f", [Tree(LEAVES[index % 5]) if index % 3 else None for index in range(200)])
@@ -256,8 +311,9 @@ def test_a_million_children_have_the_state_of_a_few(
     assert all(bool(torch.isfinite(each.grad).all()) for each in encoder.parameters() if each.grad is not None)
 
 
-def test_parts_on_several_threads_give_the_same_every_time() -> None:
-    encoder = make_encoder("lstm", "operators", "tucker", False).double()
+@pytest.mark.parametrize("aggregator", ["tucker", "complex+sum"])
+def test_parts_on_several_threads_give_the_same_every_time(aggregator: str) -> None:
+    encoder = make_encoder("lstm", "operators", aggregator, False).double()
     forest = Forest(EVERYTHING * 20)
     before = torch.get_num_threads()
     alone, alone_grads = results(encoder, forest, "fused")

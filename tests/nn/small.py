@@ -18,7 +18,7 @@ from treefold import (
     TreeLSTM,
     TreeModel,
 )
-from treefold.nn.aggregators import AGGREGATORS
+from treefold.nn.aggregators import form_named
 from treefold.nn.cells import CELLS, Cell
 from treefold.nn.labels import LabelEncoder
 from treefold.trees.batch import Ints
@@ -60,7 +60,7 @@ def listops_model(
     """Return a classifier of `LISTOPS` with a cell for each operator."""
     torch.manual_seed(0)
     labels = Thermometer(DIGITS) if labels is None else labels
-    rank = 2 if AGGREGATORS[aggregator].has_rank else None
+    rank = 2 if form_named(aggregator).has_rank else None
     make, leaf = (cast(Any, each) for each in CELLS[kind])
     cells: dict[str, Cell] = {
         name: make(aggregator, state_size=4, arity=arity, rank=rank, shared=shared) for name, arity in ARITIES.items()

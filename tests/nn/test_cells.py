@@ -1,5 +1,8 @@
+from collections.abc import Callable
+
 import pytest
 import torch
+from torch import Tensor, nn
 
 from treefold import LeafLSTM, LeafRNN, PerLabel, Sum, TreeLSTM, TreeRNN, Tucker
 from treefold.errors import ConfigurationError
@@ -79,9 +82,17 @@ def test_per_label_sends_each_node_to_its_operator_s_cell_in_any_order() -> None
     assert cell.operators == ("not", "and") and [cell.arity_of(kind) for kind in range(3)] == [1, 2, 0]
 
 
-@pytest.mark.parametrize("activation", ["tanh", "sigmoid"])
+SQUASHES: dict[str, Callable[[Tensor], Tensor]] = {
+    "tanh": torch.tanh,
+    "sigmoid": torch.sigmoid,
+    "sharp-sigmoid": lambda z: 1 / (1 + (2 - 4 * z).exp()),
+    "clamp": lambda z: torch.minimum(torch.maximum(z, torch.zeros_like(z)), torch.ones_like(z)),
+}
+
+
+@pytest.mark.parametrize("activation", SQUASHES)
 def test_the_chosen_activation_squashes(activation: str) -> None:
-    squash = {"tanh": torch.tanh, "sigmoid": torch.sigmoid}[activation]
+    squash = SQUASHES[activation]
     cell = TreeRNN("sum", state_size=3, arity=2, activation=activation)  # type: ignore[arg-type]
     children = torch.randn(4, 2, 3)
     torch.testing.assert_close(cell(None, children), squash(cell.transition(children)))
@@ -92,6 +103,48 @@ def test_the_chosen_activation_squashes(activation: str) -> None:
     i, o, u = (label @ lstm.affine.weights + lstm.affine.bias).chunk(3, dim=1)
     c = torch.sigmoid(i) * squash(u)
     torch.testing.assert_close(lstm(label, children[:, :0]), torch.cat([torch.sigmoid(o) * torch.tanh(c), c], dim=1))
+
+
+@pytest.mark.parametrize("activation", SQUASHES)
+def test_a_hidden_layer_is_that_of_torch(activation: str) -> None:
+    torch.manual_seed(0)
+    cell = TreeRNN("sum", state_size=3, arity=2, label_size=4, hidden=7, activation=activation)  # type: ignore[arg-type]
+    assert isinstance(cell.transition, Sum) and cell.hidden is not None and cell.transition.out_size == 7
+    assert cell.transition.label_weights is not None
+    first, second = nn.Linear(4 + 2 * 3, 7), nn.Linear(7, 3)
+    with torch.no_grad():
+        nn.init.normal_(cell.hidden.bias)
+        weights = [cell.transition.label_weights, *cell.transition.slot_weights]
+        first.weight.copy_(torch.cat(weights).T)
+        first.bias.copy_(cell.transition.bias)
+        second.weight.copy_(cell.hidden.weights.T)
+        second.bias.copy_(cell.hidden.bias)
+    label, children = torch.randn(5, 4), torch.randn(5, 2, 3)
+    expected = second(first(torch.cat([label, children.flatten(1)], 1)).tanh())
+    torch.testing.assert_close(cell(label, children), SQUASHES[activation](expected))
+    counts = [sum(each.numel() for each in module.parameters()) for module in (cell, first, second)]
+    assert counts[0] == counts[1] + counts[2]
+
+
+def test_a_hidden_layer_starts_balanced_and_is_drawn_again_with_the_cell() -> None:
+    torch.manual_seed(0)
+    cell = TreeRNN("complex", state_size=50, arity=3, rank=8, shared=True, hidden=400)
+    assert cell.hidden is not None and not bool(cell.hidden.bias.any())
+    assert float(cell.hidden.weights.detach().std()) == pytest.approx(400**-0.5, rel=0.05)
+    before = cell.hidden.weights.detach().clone()
+    cell.reset_parameters()
+    assert not torch.equal(before, cell.hidden.weights)
+
+
+def test_hidden_layers_and_activations_that_cannot_be_are_refused() -> None:
+    for value in (0, -1, 2.5):
+        with pytest.raises(ConfigurationError, match=f"TreeRNN expects hidden to be an integer >= 1, got {value}"):
+            TreeRNN("sum", state_size=3, arity=2, hidden=value)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="expects an aggregator with out_size = hidden, got 3 and 7"):
+        TreeRNN(Sum(state_size=3, arity=2), hidden=7)
+    assert TreeRNN(Sum(state_size=3, arity=2, out_size=7), hidden=7).state_size == 3
+    with pytest.raises(ConfigurationError, match=r"'sharp-sigmoid', 'clamp', got 'clmp' \(nearest known: 'clamp'"):
+        TreeRNN("sum", state_size=3, arity=2, activation="clmp")  # type: ignore[arg-type]
 
 
 def test_per_label_has_the_arity_of_its_widest_cell() -> None:

@@ -3,14 +3,17 @@
 import copy
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.nn.small import LISTOPS, SENTENCES, classes_for, listops_model, pair_model, pairs
+from tests.kernels.test_fold import assert_alike
+from tests.nn.small import ARITIES, DIGITS, LISTOPS, SENTENCES, classes_for, listops_model, pair_model, pairs
 from treefold import (
+    Batch,
     Classifier,
     Embedding,
     Forest,
@@ -20,6 +23,7 @@ from treefold import (
     PairClassifier,
     PerLabel,
     Regressor,
+    Thermometer,
     Tree,
     TreeEncoder,
     TreeLSTM,
@@ -27,8 +31,10 @@ from treefold import (
     TreeRNN,
 )
 from treefold.errors import ConfigurationError, TreeError, TreeIndexError, VocabularyError
+from treefold.kernels.records import Plan
 from treefold.kernels.threads import threads
-from treefold.nn.aggregators import AGGREGATORS, Full, Sum, Tucker
+from treefold.nn import engine
+from treefold.nn.aggregators import AGGREGATORS, Full, Sum, Tucker, form_named
 from treefold.nn.cells import CELLS as CELL_KINDS
 from treefold.nn.cells import Cell
 from treefold.nn.engine import FusedEngine, StepResult, TorchEngine, engine_for
@@ -96,9 +102,9 @@ def is_left_to_torch(model: TreeModel, forest: Forest, trees: Ints, classes: Int
     ("aggregator", "shared"),
     [
         (name, shared)
-        for name, form in AGGREGATORS.items()
+        for name in [*AGGREGATORS, "complex+sum"]
         for shared in (False, True)
-        if shared or not form.always_shared
+        if shared or not form_named(name).always_shared
     ],
 )
 @pytest.mark.parametrize("kind", CELL_KINDS)
@@ -621,3 +627,137 @@ def test_an_engine_without_a_model_encodes() -> None:
     encoder = TreeEncoder(TreeRNN("sum", state_size=2, arity=2))
     batch = Forest(["(f a)"]).batch()
     torch.testing.assert_close(TorchEngine(encoder, "asked for").encode(batch).nodes, encoder(batch).nodes)
+
+
+# Noise on states
+
+
+def noisy_encoder(kind: str, activation: str = "tanh", **settings: object) -> TreeEncoder:
+    torch.manual_seed(0)
+    make, leaf = (cast(Any, each) for each in CELL_KINDS[kind])
+    more = {"activation" if kind == "rnn" else "update": activation}
+    cells = {name: make("complex+sum", state_size=6, arity=5, rank=2, shared=True, **more) for name in ARITIES}
+    cell = PerLabel(cells, leaf=leaf(label_size=10, state_size=6, **more))
+    return TreeEncoder(cell, Thermometer(DIGITS), **settings).double()  # type: ignore[arg-type]
+
+
+def own_noise(encoder: TreeEncoder, forest: Forest) -> tuple[Tensor, Ints]:
+    """Return by how much the state of each node differs from the cell's result for its children; and which have children."""
+    batch = forest.batch()
+    with torch.no_grad():
+        states = encoder(batch).nodes
+        children = torch.zeros(len(states), 5, states.shape[1], dtype=states.dtype)
+        inner = np.flatnonzero(batch.parents >= 0)
+        children[batch.parents[inner], batch.slots[inner]] = states[inner]
+        operators, codes = encoder.codes(batch)
+        assert isinstance(encoder.labels, Thermometer)
+        labels = encoder.labels(torch.from_numpy(np.maximum(codes, 0)), torch.zeros(0, 0))
+        clean = encoder.cell("up")(labels, children, torch.from_numpy(operators))
+    return states - clean, np.bincount(batch.parents[inner], minlength=len(states))
+
+
+@pytest.mark.parametrize("backend", ["torch", "fused"])
+def test_noise_has_its_deviation_on_all_nodes_but_leaves_and_roots(backend: str) -> None:
+    encoder = noisy_encoder("rnn", backend=backend, share_subtrees=False, state_noise=0.25)
+    roots, noise, counts = LISTOPS.batch().roots, *own_noise(encoder, LISTOPS)
+    is_noisy = counts > 0
+    is_noisy[roots] = False
+    assert is_noisy.sum() > 500 and float(noise[~is_noisy].abs().max()) < 1e-12
+    drawn = noise[is_noisy]
+    assert float(drawn.std()) == pytest.approx(0.25, rel=0.05) and abs(float(drawn.mean())) < 0.01
+    assert float(drawn.std(0).min()) > 0.2 and float(drawn.std(1).min()) > 0.01  # in all entries, of all nodes
+    assert not torch.equal(own_noise(encoder, LISTOPS)[0], noise)
+    for quiet in (encoder.eval(), noisy_encoder("rnn", backend=backend)):
+        assert float(own_noise(quiet, LISTOPS)[0].abs().max()) < 1e-12
+
+
+def test_equal_subtrees_have_equal_noise_if_they_are_computed_once() -> None:
+    encoder = noisy_encoder("rnn", backend="fused", state_noise=0.25)
+    first, second = encoder(Forest(["(MAX (MIN 1 2) 3 (MIN 1 2))"])).nodes[[2, 6]]
+    assert torch.equal(first, second)
+    encoder.share_subtrees = False
+    first, second = encoder(Forest(["(MAX (MIN 1 2) 3 (MIN 1 2))"])).nodes[[2, 6]]
+    assert not torch.allclose(first, second)
+
+
+def same_noise(monkeypatch: pytest.MonkeyPatch, size: int, count: int) -> None:
+    """Give both engines the same noise for each node of a batch, in one part, without shared subtrees."""
+    drawn = 0.3 * np.random.default_rng(0).standard_normal((count, size))
+
+    def by_level(_: TorchEngine, batch: Batch, like: Tensor) -> Tensor:
+        rows = drawn[: batch.node_count] * engine.noisy_nodes(batch)[:, None]
+        return torch.from_numpy(rows[batch.schedule.order]).to(like)
+
+    plain = engine._Noise.rows
+
+    def by_unit(noise: Any, part: int, plan: Plan, roots: Ints, size: int, dtype: Any) -> Any:
+        assert part == 0 and len(np.unique(plan.unit_of)) == len(plan.unit_of)
+        is_noisy = plain(noise, part, plan, roots, size, dtype) != 0
+        rows = np.zeros_like(drawn, dtype, shape=is_noisy.shape)
+        rows[plan.unit_of] = drawn[: len(plan.unit_of)]
+        return np.ascontiguousarray(rows * is_noisy)
+
+    monkeypatch.setattr(TorchEngine, "_noise", by_level)
+    monkeypatch.setattr(engine._Noise, "rows", by_unit)
+
+
+@pytest.mark.parametrize("activation", ["tanh", "sharp-sigmoid", "clamp"])
+@pytest.mark.parametrize("kind", CELL_KINDS)
+def test_gradients_with_the_same_noise_are_those_of_autograd(
+    kind: str, activation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder = noisy_encoder(kind, activation, share_subtrees=False, state_noise=0.3)
+    same_noise(monkeypatch, 6, LISTOPS.node_count)
+    with threads(1):
+        assert_alike(encoder, LISTOPS)
+        model = TreeModel(encoder, Classifier(in_size=6, classes=10)).double()
+        encoder.backend = "auto"
+        assert_same_step(model, LISTOPS, CHOSEN, CLASSES)
+        encoder.flat = None
+        assert_alike(encoder.float(), Forest(["(MAX (MIN 1 2) (SM (MIN 3 4 5) 6))"]))
+
+
+def test_noise_goes_upwards_along_siblings_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    cell = TreeLSTM("complex+sum", state_size=6, arity=2, rank=2, label_size=3)
+    encoder = TreeEncoder(cell, OneHot("fab"), siblings=True, share_subtrees=False, state_noise=0.3).double()
+    forest = Forest(["(f a (f b a) b)", "(f (f a b b))"])
+    same_noise(monkeypatch, 6, forest.node_count)
+    with threads(1):
+        assert_alike(encoder, forest)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("backend", ["torch", "fused"])
+def test_answers_have_noise_in_training_and_none_in_evaluation(backend: str, count: int) -> None:
+    quiet = noisy_encoder("rnn", backend=backend)
+    encoder = noisy_encoder("rnn", backend=backend, state_noise=0.25)
+    head = Classifier(in_size=6, classes=10).double()
+    model, other = TreeModel(encoder, head), TreeModel(quiet, head)
+    with threads(count), torch.no_grad():
+        expected = other(LISTOPS)
+        for ask in (lambda: model(LISTOPS), lambda: model.answers(LISTOPS, np.arange(len(LISTOPS)))):
+            model.train()
+            assert not torch.allclose(ask(), expected, atol=1e-3)
+            model.eval()
+            torch.testing.assert_close(ask(), expected, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_seed_repeats_the_noise_and_another_does_not(count: int) -> None:
+    found = []
+    with threads(count):
+        for seed in (1, 1, 2):
+            model = listops_model("complex+sum", shared=True, kind="rnn")
+            model.encoder.state_noise = 0.2
+            flat = flat_of(model)
+            torch.manual_seed(seed)
+            assert step(model, LISTOPS, CHOSEN, CLASSES).right is not None
+            found.append(flat.gradient.clone())
+    assert torch.equal(found[0], found[1]) and not torch.equal(found[0], found[2])
+
+
+@pytest.mark.parametrize("value", [-1, float("nan"), float("inf")])
+def test_noise_that_is_no_deviation_is_refused(value: float) -> None:
+    with pytest.raises(ConfigurationError, match=f"expects a state_noise of at least 0, got {value}; it is a standard"):
+        noisy_encoder("rnn", state_noise=value)

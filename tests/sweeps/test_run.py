@@ -40,6 +40,19 @@ def silent(event: Event) -> None:
     pass
 
 
+def test_sums_bounds_hidden_layers_and_noise_are_swept(tmp_path: Path) -> None:
+    new = {"cell": "rnn", "aggregator": "complex+sum", "bound": "disc", "rank": 2, "shared": True, "cell_hidden": 4}
+    more = {"state_size": 3, "activation": "sharp-sigmoid", "aggregators": {"SM": "complex"}}
+    values = {"name": "new", "seeds": [0], "training": {"epochs": 1, "state_noise": 0.1}}
+    grid = Grid.of({**values, "models": [{"kind": "New", **new, **more}, {"kind": "Sum", "aggregator": "sum"}]})
+    first, second = plan(grid, tiny.data(), "new")
+    assert first.key != second.key and first.settings.model.aggregators["SM"].aggregator == "complex"
+    result = execute(first, tiny.data(), tmp_path / "run", Limits(), silent)
+    assert result is not None
+    settings = load_model(tmp_path / "run").settings
+    assert (settings.model.bound, settings.model.cell_hidden, settings.training.state_noise) == ("disc", 4, 0.1)
+
+
 def test_a_result_says_what_training_and_evaluation_say(tmp_path: Path) -> None:
     run, data = tiny.runs()[1], tiny.data()
     result = execute(run, data, tmp_path / "swept", Limits(), silent)

@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 from typing import Any
 
@@ -5,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from treefold import Embedding, Forest, LeafLSTM, PerLabel, Thermometer, TreeLSTM
+from treefold import Embedding, Forest, LeafLSTM, PerLabel, Thermometer, TreeLSTM, TreeRNN
+from treefold.analysis.description import describe
 from treefold.errors import ConfigurationError, ReadError, TreeError
-from treefold.nn.aggregators import Blockwise, Tucker
+from treefold.nn.aggregators import Blockwise, Canonical, Complex, Tucker
 from treefold.nn.labels import Features
 from treefold.training.build import Labels, build_model, facts_of, resolve
 from treefold.training.examples import Examples
@@ -100,6 +102,95 @@ def test_an_option_is_refused_for_a_form_that_has_none() -> None:
         ConfigurationError, match="expects a block_size that divides state_size=20, got 7; choose one of 1,"
     ):
         build_model(settings, labels, "tree", 2)
+
+
+def test_sums_bounds_hidden_layers_and_forms_of_operators_are_built_and_saved(tmp_path: Path) -> None:
+    given = ModelSettings.of(
+        {
+            "cell": "rnn",
+            "aggregator": "complex+sum",
+            "bound": "disc",
+            "rank": 5,
+            "state_size": 6,
+            "shared": True,
+            "cell_hidden": 7,
+            "activation": "sharp-sigmoid",
+            "aggregators": {
+                "MAX": {"aggregator": "canonical", "bound": "unit", "rank": 2},
+                "MED": "sum",
+                "SM": {"aggregator": "tucker", "arity": 3},
+                "MIN": "complex",
+            },
+        }
+    )
+    forest = Forest(["(MAX 1 (MIN 2 3) (MED (SM 1 2) (ADD 1 2) 3))"])
+    settings, labels = resolve(given, facts_of(forest))
+    torch.manual_seed(0)
+    model = build_model(settings, labels, "tree", 2)
+    cell = model.encoder.cell("up")
+    assert isinstance(cell, PerLabel)
+    cells = {name: cell.cell_of(number) for number, name in enumerate(cell.operators)}
+    forms = {name: each.transition for name, each in cells.items() if isinstance(each, TreeRNN)}
+    assert {name: type(form).__name__ for name, form in forms.items()} == {
+        "ADD": "Combined",
+        "MAX": "Canonical",
+        "MED": "Sum",
+        "MIN": "Complex",
+        "SM": "Tucker",
+    }
+    complex_part = forms["ADD"].summands[0]
+    assert isinstance(complex_part, Complex) and (complex_part.bound, complex_part.rank) == ("disc", 5)
+    own = forms["MAX"], forms["MIN"]
+    assert [(form.bound, form.rank) for form in own if isinstance(form, Canonical)] == [("unit", 2), (None, 5)]
+    assert forms["SM"].arity == 3 and forms["SM"].rank == 5 and forms["MAX"].arity == 3
+    assert all(each.hidden is not None and each.activation == "sharp-sigmoid" for each in cells.values())
+    saved = SavedModel(model, RunSettings(model=settings), labels, ("no", "yes"), 2)
+    saved.save(tmp_path / "model")
+    again = load_model(tmp_path / "model")
+    assert again.settings.model == settings and torch.equal(again.model(forest), model(forest))
+    facts = json.dumps(describe(again, tmp_path / "model"))
+    assert "Combined" in facts and "Complex" in facts and "disc" in facts
+
+
+def test_the_rank_of_a_sum_with_a_tucker_part_stays_small() -> None:
+    facts = facts_of(Forest(["(f a b)"]))
+    assert resolve(ModelSettings(aggregator="tucker+sum"), facts)[0].rank == 3
+    assert resolve(ModelSettings(aggregator="complex+sum"), facts)[0].rank == 20
+    settings, labels = resolve(ModelSettings.of({"aggregator": "sum", "aggregators": {"f": "tucker"}}), facts)
+    assert build_model(settings, labels, "tree", 2).encoder.cell("up").get_submodule("cells.0.input_gate").rank == 3
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"aggregators": {"g": "sum"}}, "aggregators expects one of the operators 'f', got 'g'; leave it out"),
+        ({"aggregators": {"f": "sum"}, "per_label": False}, "aggregators expects per_label=true, got 'f'; leave it"),
+        (
+            {"aggregators": {"f": {"aggregator": "sum", "bound": "unit"}}},
+            "bound expects a form that has this option, such as canonical or complex, got bound='unit' for aggregator='sum'",
+        ),
+        ({"aggregator": "tucker+sum", "bound": "disc"}, "bound expects a form that has this option"),
+        (
+            {"cell": "lstm", "cell_hidden": 5},
+            "cell_hidden expects a cell that has this option, such as rnn, got cell_h",
+        ),
+        ({"cell": "gru", "activation": "clamp"}, "got activation='clamp' for cell='gru'; leave it out, or choose anot"),
+    ],
+)
+def test_forms_and_options_that_do_not_fit_are_refused(given: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        resolve(ModelSettings.of(given), facts_of(Forest(["(f a b)"])))
+
+
+def test_bounds_and_ranks_that_the_form_refuses_are_told_when_it_is_built() -> None:
+    facts = facts_of(Forest(["(f a b)"]))
+    for given, message in (
+        ({"aggregator": "complex+sum", "bound": "unit"}, "expects bound to be 'disc' or None over the complex numbers"),
+        ({"aggregator": "sum+mean", "rank": 3}, "expects no rank, got rank=3"),
+    ):
+        settings, labels = resolve(ModelSettings.of(given), facts)
+        with pytest.raises(ConfigurationError, match=message):
+            build_model(settings, labels, "tree", 2)
 
 
 def test_the_old_name_of_a_form_is_translated() -> None:

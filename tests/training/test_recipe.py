@@ -316,7 +316,7 @@ def test_a_wrong_recipe_is_refused_in_words(own: Path, tmp_path: Path, text: str
 def test_an_unknown_recipe_names_the_nearest() -> None:
     with pytest.raises(
         ConfigurationError,
-        match=r"settings: recipe: expected one of 'auto', 'paper', 'formulas', 'listops', 'lrt' or a TOML file, "
+        match=r"settings: recipe: expected one of 'auto', 'paper', 'formulas', 'listops', 'lrt', 'operands' or a TOML file, "
         r"got 'listop' \(nearest known: 'listops'\)",
     ):
         RunSettings.of({"recipe": "listop"})

@@ -133,6 +133,23 @@ def test_a_run_with_curriculum_adamw_and_noise_resumes_bit_for_bit(staged: Path,
     assert [line["stage"] for line in metrics(staged)] == [1, 2, 3]
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_run_of_the_new_forms_repeats_and_resumes_bit_for_bit(tmp_path: Path, threads: int) -> None:
+    model = {"cell": "rnn", "aggregator": "complex+sum", "bound": "disc", "rank": 2, "shared": True, "cell_hidden": 5}
+    values = NEW.model_dump()
+    values["model"] |= {**model, "dropout": 0.0}
+    values["training"] |= {"threads": threads, "epochs": 2, "batch_size": 200}
+    settings = RunSettings.of(values)
+    for name in ("one", "two"):
+        train(DATA, tmp_path / name, settings)
+    with pytest.raises(StopError):
+        train(DATA, tmp_path / "three", settings, reporter=StopAt(2))
+    resume(DATA, tmp_path / "three")
+    one, two, three = (weights(tmp_path / name) for name in ("one", "two", "three"))
+    assert one == two == three
+    assert load_model(tmp_path / "one").settings.model.aggregator == "complex+sum"
+
+
 def test_a_run_starts_from_another_and_is_resumed_without_it(whole: Path, tmp_path: Path) -> None:
     other, begun, straight = (tmp_path / name for name in ("other", "begun", "straight"))
     shutil.copytree(whole, other)

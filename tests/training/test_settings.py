@@ -145,3 +145,59 @@ def test_a_curriculum_has_batches_of_examples(other: dict[str, object]) -> None:
         RunSettings.of({"training": {"curriculum": [["none", 1.0]], **other}})
     with pytest.raises(ConfigurationError, match=f"^settings: {message}"):
         TrainingSettings.of({"curriculum": [["none", 1.0]], **other})
+
+
+@given(
+    st.dictionaries(
+        st.text(st.characters(exclude_categories=["Cs"]), max_size=5),
+        st.sampled_from(
+            ["complex", "complex+sum", {"aggregator": "canonical", "rank": 3, "bound": "unit", "arity": 2}]
+        ),
+        max_size=3,
+    )
+)
+def test_forms_of_operators_survive_toml(aggregators: dict[str, object]) -> None:
+    model = {"aggregators": aggregators, "bound": "disc", "activation": "sharp-sigmoid", "cell_hidden": 7}
+    settings = RunSettings.of({"model": {**model, "aggregator": "complex+sum", "cell": "rnn"}})
+    again = RunSettings.of(tomllib.loads(to_toml(settings)))
+    assert again == settings and hash(again) == hash(settings)
+    assert RunSettings.of(settings.model_dump(mode="json")) == settings
+
+
+def test_forms_of_operators_are_given_as_text_and_their_mistakes_are_named() -> None:
+    changed = with_changes(
+        RunSettings(), {"aggregators": '{SM = "complex", MED = {aggregator = "sum", rank = "none"}}'}
+    )
+    assert {name: form.aggregator for name, form in changed.model.aggregators.items()} == {
+        "SM": "complex",
+        "MED": "sum",
+    }
+    for value, message in {
+        '{SM = {agregator = "sum"}}': r"got 'model.aggregators.SM.agregator' \(nearest known: 'aggregator'\)",
+        '{SM = "complx"}': r"model.aggregators.SM.aggregator: unknown aggregator 'complx' \(nearest known: 'complex'\)",
+        '{SM = "complex+smu"}': r"unknown aggregator 'smu' \(nearest known: 'sum'\)",
+        '{SM = {aggregator = "complex", bound = "box"}}': r"bound: input should be 'unit' or 'disc', got 'box'",
+        "{SM = {rank = 3}}": r"model.aggregators.SM.aggregator: field required",
+        "3": r"model.aggregators: input should be a valid dictionary, got 3",
+    }.items():
+        with pytest.raises(ConfigurationError, match=message):
+            with_changes(RunSettings(), {"aggregators": value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("bound", "box", "input should be 'unit' or 'disc'"),
+        ("activation", "relu", "input should be 'tanh', 'sigmoid', 'sharp-sigmoid' or 'clamp'"),
+        ("cell_hidden", "0", "input should be greater than 0, got 0"),
+        ("state_noise", "-1", "input should be greater than or equal to 0, got -1"),
+        ("state_noise_end", "-0.5", "input should be greater than or equal to 0"),
+    ],
+)
+def test_new_settings_say_what_they_expect(name: str, value: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        with_changes(RunSettings(), {name: value})
+
+
+def test_old_names_of_parts_are_translated() -> None:
+    assert ModelSettings.of({"aggregator": "hadamard+sum"}).aggregator == "blockwise+sum"

@@ -11,6 +11,7 @@ from torch import nn
 from treefold import Forest, TreeModel
 from treefold.data.generators import make_listops, make_lrt
 from treefold.errors import ConfigurationError, TrainingError
+from treefold.nn.aggregators import Combined
 from treefold.nn.flat import FlatParameters
 from treefold.training import Examples, Progress, fit
 from treefold.training.build import build_model, facts_of, resolve
@@ -479,3 +480,27 @@ def test_the_noise_on_states_goes_in_a_line_and_is_off_outside_of_steps(
     with pytest.raises(ZeroDivisionError):
         fit(model, examples, settings)
     assert model.encoder.state_noise == 0.0
+
+
+def test_selection_leaves_one_part_of_each_sum_and_no_selection_all_of_them() -> None:
+    examples = listops()
+    for selection in (0.0, 1.0):
+        torch.manual_seed(0)
+        model = model_for(examples, cell="rnn", aggregator="canonical+sum+max", rank=2, shared=True, hidden=[])
+        training = TrainingSettings(optimiser="adamw", epochs=3, batch_size=10, selection=selection, patience=None)
+        fit(model, examples, training)
+        sums = [part for part in model.modules() if isinstance(part, Combined)]
+        assert len(sums) == 4
+        for each in sums:
+            assert sum(norm > 0 for norm in each.part_norms()) == (1 if selection else 3)
+
+
+def test_the_lasso_of_a_selection_begins_after_a_tenth_of_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(Combined, "shrink_parts", lambda self, amount: calls.append(f"shrink {amount:.5f}"))
+    monkeypatch.setattr(Combined, "keep_strongest", lambda self: calls.append("keep"))
+    examples = listops()
+    model = model_for(examples, cell="rnn", aggregator="canonical+sum", rank=2, shared=True, per_label=False)
+    settings: dict[str, Any] = {"optimiser": "adamw", "learning_rate": 0.01, "epochs": 10, "batch_size": len(examples)}
+    fit(model, examples, TrainingSettings(**settings, selection=2.0, patience=None))
+    assert calls == ["shrink 0.02000"] * 3 + ["keep"] * 6  # of ten steps, the first does nothing

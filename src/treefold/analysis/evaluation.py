@@ -13,11 +13,13 @@ from treefold.data.dataset import Dataset
 from treefold.errors import ConfigurationError, TreefoldError, nearest
 from treefold.training.examples import Examples, by_nodes, outputs_of
 from treefold.training.saving import SavedModel
-from treefold.training.task import Array, Floats
+from treefold.training.task import Array, Floats, task_of
 from treefold.trees.batch import Ints
+from treefold.trees.drawing import html_box, html_table
 
 # Axes:  n examples · N nodes · r judged trees, pairs or nodes · K classes
 ALL: Final = "all"
+_SHOWN_CLASSES: Final = 20  # in the confusion matrix of a notebook
 _BATCH_NODES: Final = 20_000  # smaller than the batches of `outputs_of`, so that each run is one batch
 
 
@@ -57,6 +59,19 @@ class Evaluation:
     def score(self) -> float:
         """The score by which models are compared, the first of the scores: accuracy, or R² for numbers."""
         return next(iter(self.scores.values()))
+
+    def _repr_html_(self) -> str:  # in notebooks
+        of = f"{self.split}, {self.count:,}" + (f" ({self.unlabelled:,} without a label)" if self.unlabelled else "")
+        rows = [("split", of), ("loss", f"{self.loss:.4f}"), *((n, f"{score:.4f}") for n, score in self.scores.items())]
+        parts = [html_table(rows)]
+        if 0 < len(self.classes) <= _SHOWN_CLASSES:
+            counts = [(name, *row) for name, row in zip(self.classes, self.confusion, strict=True)]
+            parts.append(html_table(counts, ("class, predicted as", *self.classes)))
+        for shape, groups in self.groups.items():
+            lines = [(name, f"{group.count:,}", f"{group.score:.4f}") for name, group in groups.items()]
+            table = html_table(lines, (shape.replace("_", " "), "count", task_of(self.task).group_score_name))
+            parts.append(f"<details><summary>by {shape.replace('_', ' ')}</summary>{table}</details>")
+        return html_box(*parts)
 
     def to_json(self) -> dict[str, Any]:
         """Return a dict for JSON."""

@@ -1,26 +1,37 @@
 """Why a model answers as it does: what it believes of every subtree, and which subtrees matter most for the answer."""
 
-from collections.abc import Sequence
+import functools
+import os
+from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Final, final
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from treefold.errors import ConfigurationError, require_positive
+from treefold.errors import ConfigurationError, require_choice, require_positive
 from treefold.nn.model import TreeModel
 from treefold.training.examples import Examples, evaluating, outputs_of
-from treefold.training.saving import SavedModel
+from treefold.training.saving import SavedModel, write_text
+from treefold.training.task import Floats
+from treefold.trees.drawing import draw_svg, escaped, fitted, html_box, html_page, html_table, label_text, shade
 from treefold.trees.forest import Forest
 from treefold.trees.tree import Label, Tree
+from treefold.trees.vocabulary import UNKNOWN
 
 # Axes:  n examples · N nodes · K classes or outputs
-Subject = Tree | tuple[Tree, Tree]
+Subject = Tree | tuple[Tree, ...]
 """A tree, or the two trees of a pair. Nodes are numbered in post-order, in a pair those of the left tree first."""
 
 _MOST_NODES: Final = 1_000_000  # of all variants together: some seconds
 _LEVEL: Final = 30  # a level of a narrow tree takes as long as this many nodes of a bushy one
+_TRIED: Final = 200  # subtrees that are left out to see what matters
+_DRAWN_NODES: Final = 60  # in a terminal
+_LEGEND_CLASSES: Final = 20
+_TITLE_CLASSES: Final = 5
 
 
 @final
@@ -92,20 +103,27 @@ def beliefs(saved: SavedModel, subject: Subject) -> list[Belief]:
     If the model folds upwards, this is its answer about the subtree alone. In a pair, each subtree is compared with the
     whole other tree.
     """
-    trees, model = _trees(saved, subject), saved.model
-    own: list[float] | list[None] = [None] * sum(tree.size for tree in trees)
-    if len(trees) == 1 and not saved.task.per_node and not _is_subtree_state(model):
-        rows, own = _of_subtrees(saved, trees[0]), shares(saved, trees[0])
-    else:
-        with evaluating(model):
-            states = model.encoder(Forest(trees).batch()).nodes  # (N, C)
-            outputs = model.head(saved.task.subtree_states(states, [tree.size for tree in trees]))
-            rows = _probabilities(saved, outputs)
+    trees = _trees(saved, subject)
+    return _beliefs(saved, trees, *_at_nodes(saved, trees))
+
+
+def _beliefs(saved: SavedModel, trees: tuple[Tree, ...], rows: Tensor, own: Sequence[float | None]) -> list[Belief]:
     labels = [node.label for tree in trees for node in tree.postorder()]
     return [
         Belief(node, label, *_answer(saved, row), share)
         for node, (label, row, share) in enumerate(zip(labels, rows, own, strict=True))
     ]
+
+
+def _at_nodes(saved: SavedModel, trees: tuple[Tree, ...]) -> tuple[Tensor, Sequence[float | None]]:
+    """Return the answers at all nodes, (N, K), and the shares of the nodes, if the model reads all nodes."""
+    model = saved.model
+    if not saved.task.per_node and not _is_subtree_state(model):
+        return _of_subtrees(saved, trees), shares(saved, trees[0]) if len(trees) == 1 else [None] * _size(trees)
+    with evaluating(model):
+        states = model.encoder(Forest(trees).batch()).nodes  # (N, C)
+        outputs = model.head(saved.task.subtree_states(states, [tree.size for tree in trees]))
+        return _probabilities(saved, outputs), [None] * _size(trees)
 
 
 def shares(saved: SavedModel, tree: Tree) -> list[float]:
@@ -127,22 +145,28 @@ def shares(saved: SavedModel, tree: Tree) -> list[float]:
 
 def _is_subtree_state(model: TreeModel) -> bool:
     """Say whether the state of a node is that of its subtree's root, which the head reads."""
-    return model.readout.is_root and not model.encoder.siblings and model.wide is None
+    encoder = model.encoder
+    return model.readout.is_root and encoder.direction == "up" and not encoder.siblings and model.wide is None
 
 
-def _of_subtrees(saved: SavedModel, tree: Tree) -> Tensor:
-    """Return the answers about all subtrees as trees of their own, (N, K)."""
-    parts = list(tree.postorder())
-    nodes = sum(part.size for part in parts)
+def _of_subtrees(saved: SavedModel, trees: tuple[Tree, ...]) -> Tensor:
+    """Return the answers about all subtrees as trees of their own, of a pair together with the whole other tree, (N, K)."""
+    nodes = sum(part.size for tree in trees for part in tree.postorder())
+    nodes += sum(tree.size * (_size(trees) - tree.size) for tree in trees)  # the other trees of pairs
     if nodes > _MOST_NODES:
         raise ConfigurationError(
             f"beliefs at all nodes expect subtrees of at most {_MOST_NODES:,} nodes together, got {nodes:,}; "
             f"explain a smaller tree, or use occlusion."
         )
-    return probabilities(saved, Forest(parts))
+    places = [(place, part) for place, tree in enumerate(trees) for part in tree.postorder()]
+    return _of_examples(saved, [(*trees[:place], part, *trees[place + 1 :]) for place, part in places])
 
 
-def occlusion(saved: SavedModel, subject: Subject, top: int = 5, *, max_nodes: int = 200) -> Occlusion:
+def _size(trees: tuple[Tree, ...]) -> int:
+    return sum(tree.size for tree in trees)
+
+
+def occlusion(saved: SavedModel, subject: Subject, top: int = 5, *, max_nodes: int = _TRIED) -> Occlusion:
     r"""Replace every subtree below the root by ⊥, one at a time, and measure how much the probability of the answer falls.
 
     .. math:: \mathrm{fall}(v) = p(y \mid t) - p(y \mid t \text{ without } v), \qquad y = \arg\max_k p(k \mid t)
@@ -257,3 +281,262 @@ def _trees(saved: SavedModel, subject: Subject) -> tuple[Tree, ...]:
             f"give {'(left, right)' if expected == 2 else 'a Tree'}."
         )
     return trees
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False)
+class Explanation:
+    """What a model answers about a tree, or a pair of trees, and about all its subtrees, and which subtrees matter most.
+
+    ``probabilities`` (N, K) are those of the ``classes``, or the predicted numbers, at each node. ``unknown`` are labels that the
+    model does not know. ``occlusion`` is None if it was not asked for. In a notebook, an explanation is a drawing and tables.
+
+    >>> from treefold import TreeClassifier
+    >>> model = TreeClassifier(state_size=8, epochs=60, random_state=0).fit(["(f a)", "(f b)"], ["yes", "no"])
+    >>> explanation = model.explain("(f (f a))")
+    >>> explanation.answer, [(node["label"], node["depth"], node["answer"]) for node in explanation.nodes]
+    ('yes', [('a', 2, 'yes'), ('f', 1, 'yes'), ('f', 0, 'yes')])
+    """
+
+    trees: tuple[Tree, ...]
+    beliefs: tuple[Belief, ...]
+    occlusion: Occlusion | None = None
+    probabilities: Floats | None = None
+    classes: tuple[Any, ...] = ()
+    unknown: Collection[str] = ()
+    top: int = 5
+
+    @property
+    def answer(self) -> Any:
+        """The model's answer about the whole tree or pair: a class, or a number."""
+        return self._value(self._whole)
+
+    @property
+    def confidence(self) -> float | None:
+        """The probability of the answer; None for numbers."""
+        return self._whole.probability
+
+    @property
+    def nodes(self) -> list[dict[str, Any]]:
+        """A dict for each node, in post-order, of a pair those of the left tree first.
+
+        ``answer`` and ``confidence`` are those about the subtree. ``share`` is what the node adds to the score of the answer, if
+        the model reads all nodes. ``fall`` is how much the probability of the answer, or the number, falls without the subtree;
+        None if that was not tried. ``known`` is False for a label that the model does not know.
+        """
+        falls = {} if self.occlusion is None else {effect.node: effect.fall for effect in self.occlusion.effects}
+        depths = Forest(self.trees).depths.tolist()
+        places = [place for place, tree in enumerate(self.trees) for _ in range(tree.size)]
+        return [
+            {
+                "node": belief.node,
+                **({"tree": ("left", "right")[place]} if len(self.trees) > 1 else {}),
+                "label": belief.label,
+                "depth": depth,
+                "answer": self._value(belief),
+                "confidence": belief.probability,
+                "share": belief.share,
+                "fall": falls.get(belief.node),
+                "known": belief.label not in self.unknown,
+            }
+            for belief, depth, place in zip(self.beliefs, depths, places, strict=True)
+        ]
+
+    def to_frame(self) -> Any:
+        """Return the nodes as a frame of pandas."""
+        try:
+            import pandas  # type: ignore[import-untyped]
+        except ImportError:
+            raise ConfigurationError(
+                "to_frame needs the package pandas; pip install 'treefold[objects]', or use nodes, a list of dicts."
+            ) from None
+        return pandas.DataFrame(self.nodes).set_index("node")
+
+    def draw(self, *, max_nodes: int = _DRAWN_NODES) -> str:
+        """Return the explanation as text, as `treefold predict --explain` prints it."""
+        lines, start = [self._headline], 0
+        for tree in self.trees:
+            notes = [str(belief) for belief in self.beliefs[start : start + tree.size]]
+            start += tree.size
+            lines.append(tree.draw(max_nodes=max_nodes, notes=in_preorder(tree, notes)))
+        if self.occlusion is not None:
+            lines.append(f"without this subtree, {self._what_falls} falls by")
+            lines += [f"  {e.fall:>+8.4f}  {fitted(str(e.subtree), 66)}" for e in self.occlusion.effects[: self.top]]
+            if not self.occlusion.effects:
+                lines.append("  the root has no subtrees")
+            if self.occlusion.features:
+                lines.append("labels and pairs that speak for the answer")
+            lines += [f"  {share:>+8.4f}  {fitted(text, 66)}" for text, share in self.occlusion.features[: self.top]]
+            lines += [f"  {self._limit}"] if self._limit else []
+        return "\n".join([*lines, *([self._unknown_labels] if self.unknown else [])])
+
+    def to_svg(self, path: str | os.PathLike[str] | None = None, *, layer: str = "answers", **options: Any) -> str:
+        """Draw the tree as SVG; return the text, and write it to a file if a ``path`` is given.
+
+        With ``layer="answers"``, the colour of a node is the model's answer about its subtree; the paler, the less sure. With
+        "effects", it is strong where the answer needs the subtree. Labels that the model does not know have a dashed border.
+        ``options`` are those of `Tree.to_svg` about what is folded.
+        """
+        require_choice("Explanation.to_svg", "layer", layer, ["answers", "effects"])
+        colours, legend = self._answer_colours() if layer == "answers" else self._effect_colours()
+        svg = draw_svg(
+            self.trees,
+            notes=[self._written(belief) for belief in self.beliefs],
+            titles=self._titles(),
+            colours=colours,
+            dashed=[belief.node for belief in self.beliefs if belief.label in self.unknown],
+            legend=legend,
+            name=f"{self._headline}; {', '.join(f'tree of {tree.size:,} nodes' for tree in self.trees)}",
+            **options,
+        )
+        if path is not None:
+            write_text(Path(path), svg)
+        return svg
+
+    def to_html(self, path: str | os.PathLike[str] | None = None) -> str:
+        """Return a page that needs nothing from outside, and write it to a file if a ``path`` is given."""
+        page = html_page(self._headline, self._repr_html_())
+        if path is not None:
+            write_text(Path(path), page)
+        return page
+
+    def _repr_html_(self) -> str:
+        parts = [f"<p><strong>{escaped(self._headline)}</strong></p>", self.to_svg()]
+        found = self.occlusion
+        if found is not None and found.effects:
+            rows = [(f"{effect.fall:+.4f}", fitted(str(effect.subtree), 66)) for effect in found.effects[: self.top]]
+            parts.append(html_table(rows, (f"{self._what_falls} falls by", "without this subtree")))
+        if found is not None and found.features:
+            rows = [(f"{share:+.4f}", fitted(text, 66)) for text, share in found.features[: self.top]]
+            parts.append(html_table(rows, ("adds to the score", "label or pair of labels that speaks for the answer")))
+        notes = [note for note in (self._limit, self._unknown_labels if self.unknown else "") if note]
+        return html_box(*parts, *(f"<p>{escaped(note)}</p>" for note in notes))
+
+    def __str__(self) -> str:
+        return self.draw()
+
+    def __repr__(self) -> str:
+        return f"<Explanation of {len(self.beliefs):,} nodes, {self._headline}>"
+
+    @property
+    def _whole(self) -> Belief:
+        return self.beliefs[self.trees[0].size - 1]  # of a pair, its left root is compared with the whole right tree
+
+    @property
+    def _headline(self) -> str:
+        whole = self._whole
+        if whole.probability is None:
+            return f"answer: {whole.answer:.6g}"
+        return f"answer: {whole.answer} with probability {whole.probability:.4f}"
+
+    @property
+    def _what_falls(self) -> str:
+        return "the number" if self._whole.probability is None else "the probability of the answer"
+
+    @property
+    def _limit(self) -> str:
+        """A line about the subtrees that were not tried."""
+        found = self.occlusion
+        if found is None or found.tried == found.possible:
+            return ""
+        return f"tried: the {found.tried:,} subtrees nearest to the root, of {found.possible:,}"
+
+    @property
+    def _unknown_labels(self) -> str:
+        return f"not in the training trees, count as {UNKNOWN}: {fitted(', '.join(map(label_text, self.unknown)), 200)}"
+
+    def _value(self, belief: Belief) -> Any:
+        """Return an answer as `predict` gives it: classes may be numbers."""
+        return self.classes[self._places[str(belief.answer)]] if self.classes else belief.answer
+
+    @functools.cached_property
+    def _places(self) -> dict[str, int]:
+        """The places of the answers among the classes, by which they have their colours."""
+        names = [*map(str, self.classes), *(str(belief.answer) for belief in self.beliefs)]
+        return {name: place for place, name in enumerate(dict.fromkeys(names))}
+
+    def _written(self, belief: Belief) -> str:
+        return f"{belief.answer:.4g}" if belief.probability is None else f"{belief.answer} {belief.probability:.2f}"
+
+    def _titles(self) -> list[str]:
+        """Return the hover texts of the nodes."""
+        falls = {} if self.occlusion is None else {effect.node: effect.fall for effect in self.occlusion.effects}
+        titles = []
+        for belief in self.beliefs:
+            lines = [f"unknown label, counts as {UNKNOWN}"] if belief.label in self.unknown else []
+            if self.probabilities is not None and self.classes:
+                row = self.probabilities[belief.node]
+                best = np.argsort(-row, kind="stable")[:_TITLE_CLASSES].tolist()
+                lines += [f"{self.classes[place]} {row[place]:.4f}" for place in best]
+            else:
+                lines.append(self._written(belief))
+            if belief.share is not None:
+                lines.append(f"adds {belief.share:+.4f} to the score of the answer")
+            if belief.node in falls:
+                lines.append(f"without it, {self._what_falls} falls by {falls[belief.node]:+.4f}")
+            titles.append("\n".join(lines))
+        return titles
+
+    def _answer_colours(self) -> tuple[list[str], list[tuple[str, str | None]]]:
+        """Return the colours of the nodes by their answers, and the legend."""
+        if self._whole.probability is None:
+            numbers = [float(belief.answer) for belief in self.beliefs]
+            low, high = min(numbers), max(numbers)
+            sides = [2 * (number - low) / (high - low) - 1 if high > low else 0.0 for number in numbers]
+            scale: list[tuple[str, str | None]] = [(f"{low:.4g}", shade(0)), (f"{high:.4g}", shade(1))]
+            return [shade(int(side > 0), abs(side)) for side in sides], scale
+        places = self._places
+        least = 1 / max(len(places), 2)
+        strengths = [((belief.probability or 0.0) - least) / (1 - least) for belief in self.beliefs]
+        colours = [shade(places[str(b.answer)], strength) for b, strength in zip(self.beliefs, strengths, strict=True)]
+        found = Counter(str(belief.answer) for belief in self.beliefs)
+        shown = sorted([name for name, _ in found.most_common(_LEGEND_CLASSES)], key=places.__getitem__)
+        more = [f"and {len(found) - len(shown)} more classes"] if len(found) > len(shown) else []
+        entries: list[tuple[str, str | None]] = [(name, shade(places[name])) for name in shown]
+        return colours, [*entries, *((text, None) for text in [*more, "the paler, the less sure"])]
+
+    def _effect_colours(self) -> tuple[list[str | None], list[tuple[str, str | None]]]:
+        """Return the colours of the nodes by what falls without them, and the legend."""
+        if self.occlusion is None:
+            raise ConfigurationError(
+                "the layer 'effects' expects an explanation with occlusion, got none; explain with occlude=True."
+            )
+        falls = {effect.node: effect.fall for effect in self.occlusion.effects}
+        most = max(map(abs, falls.values()), default=0.0) or 1.0
+        colours = [
+            shade(int(falls[b.node] > 0), abs(falls[b.node]) / most) if b.node in falls else None for b in self.beliefs
+        ]
+        what = self._what_falls.removeprefix("the ").removesuffix(" of the answer")
+        return colours, [(f"without it, {what} falls", shade(1)), (f"{what} rises", shade(0))]
+
+
+def explain(
+    saved: SavedModel,
+    subject: Subject,
+    *,
+    top: int = 5,
+    occlude: bool = True,
+    classes: Sequence[Any] | None = None,
+    unknown: Collection[str] = (),
+) -> Explanation:
+    """Explain the answer about a tree or a pair: the beliefs at all nodes and, unless ``occlude`` is False, the occlusion.
+
+    ``classes`` are the values of the model's classes, if these are not text; ``unknown`` are the labels that it does not know.
+    """
+    require_positive("explain", top=top)
+    if not saved.task.has_classes and saved.outputs > 1:
+        raise ConfigurationError(
+            f"an explanation expects a model of classes or of one number, got one of {saved.outputs} numbers; "
+            f"train a model for each of them."
+        )
+    trees = _trees(saved, subject)
+    rows, own = _at_nodes(saved, trees)
+    return Explanation(
+        trees,
+        tuple(_beliefs(saved, trees, rows, own)),
+        occlusion(saved, subject, _TRIED) if occlude else None,
+        rows.numpy(),
+        tuple(saved.classes if classes is None else classes),
+        unknown,
+        top,
+    )

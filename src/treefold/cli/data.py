@@ -122,8 +122,13 @@ def lrt(
     skipped = Skipped()
     if source:
         with progress("reading"):
-            chosen = {"test_share": test_share, "train_operators": train_operators}
-            data = load_lrt(source, seed=seed, on_bad=skipped if skip_bad else None, **chosen)
+            data = load_lrt(
+                source,
+                seed=seed,
+                test_share=test_share,
+                train_operators=train_operators,
+                on_bad=skipped if skip_bad else None,
+            )
     else:
         with progress("LRT draws", draws) as report:
             data = make_lrt(draws, seed, report, train_operators=train_operators)

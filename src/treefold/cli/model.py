@@ -46,7 +46,6 @@ UnknownLabels = Annotated[
     ),
 ]
 _BAR: Final = 30
-_DRAWN_NODES: Final = 60
 _SHOWN_ERRORS: Final = 16
 _SCORES: Final = {
     "accuracy": "accuracy",
@@ -289,8 +288,10 @@ def compress(
         options = {} if block_size is None else {"block_size": block_size}
         model = compress_model(saved.model, aggregator, rank=rank, **options)
     shared = saved.settings.model.shared or form.always_shared
-    new = {"aggregator": aggregator, "rank": rank, "shared": shared, "block_size": block_size, "start": None}
-    changed = saved.settings.model.model_copy(update=new)
+    form_changes = {"aggregator": aggregator, "rank": rank, "block_size": block_size, "start": None, "bound": None}
+    old = saved.settings.model
+    own = {name: each.model_copy(update=form_changes) for name, each in old.aggregators.items()}
+    changed = old.model_copy(update={**form_changes, "shared": shared, "aggregators": own})
     settings = saved.settings.model_copy(update={"model": changed})
     small = replace(saved, model=model, settings=settings)
     errors = relative_errors(saved, small)
@@ -565,27 +566,10 @@ def _show_description(facts: dict[str, Any], name: str) -> None:
 
 def _show_explanation(trees: tuple[Tree, ...], believed: "list[Belief]", occluded: "Occlusion") -> None:
     """Print each tree with the predictions at its nodes, and the subtrees that matter most."""
-    from treefold.analysis.explaining import in_preorder
+    from treefold.analysis.explaining import Explanation
 
-    numbers = occluded.probability is None
-    answer = occluded.answer if isinstance(occluded.answer, str) else f"{occluded.answer:.6g}"
-    say(f"answer: {answer}" + ("" if numbers else f" with probability {occluded.probability:.4f}"))
-    start = 0
-    for tree in trees:
-        notes = [str(belief) for belief in believed[start : start + tree.size]]
-        start += tree.size
-        say(tree.draw(max_nodes=_DRAWN_NODES, notes=in_preorder(tree, notes)))
-    say("without this subtree, " + ("the number falls by" if numbers else "the probability of the answer falls by"))
-    for effect in occluded.effects:
-        say(f"  {effect.fall:>+8.4f}  {fitted(str(effect.subtree), 66)}")
-    if not occluded.effects:
-        say("  the root has no subtrees")
-    if occluded.features:
-        say("labels and pairs that speak for the answer")
-    for feature, share in occluded.features:
-        say(f"  {share:>+8.4f}  {fitted(feature, 66)}")
-    if occluded.tried < occluded.possible:
-        say(f"  tried: the {occluded.tried:,} subtrees nearest to the root, of {occluded.possible:,}")
+    most = max(len(occluded.effects), len(occluded.features))
+    say(Explanation(trees, tuple(believed), occluded, top=most).draw())
     say()
 
 

@@ -4,6 +4,7 @@
 - supervised: `TreeClassifier`, `TreePairClassifier`, `NodeClassifier`, `TreeRegressor`, `TreePairRegressor`,
   `TreeEmbedder`
 - inputs, targets: checks of X and y
+- display: what notebooks show of a fitted estimator
 - persistence: `load`, and the registry `ESTIMATORS`
 """
 

@@ -8,7 +8,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, ClassVar, Concatenate, Final, ParamSpec, Self, final
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Final, ParamSpec, Self, final
 
 import numpy as np
 import torch
@@ -17,11 +17,13 @@ from sklearn.utils import check_random_state  # type: ignore[import-untyped]
 from sklearn.utils.validation import check_is_fitted  # type: ignore[import-untyped]
 from torch import Tensor
 
+from treefold.analysis.explaining import Explanation, explain
 from treefold.errors import (
     ArgumentError,
     ConfigurationError,
     ShapeError,
     TrainingError,
+    TreeError,
     TreefoldError,
     nearest,
     require_positive,
@@ -39,7 +41,11 @@ from treefold.training.settings import ModelSettings, RunSettings, TrainingSetti
 from treefold.training.task import Array, Floats, Units, task_of
 from treefold.training.trainer import Progress, Silent, State, Trainer, load_optimiser_tensors, optimiser_tensors
 from treefold.trees.forest import Forest
+from treefold.trees.tree import Tree
 from treefold.trees.vocabulary import UNKNOWN, require_policy
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 # Axes:  n examples · K classes or outputs
 _MODEL = (
@@ -47,6 +53,7 @@ _MODEL = (
     "aggregator",
     "state_size",
     "rank",
+    "bound",
     "block_size",
     "start",
     "shared",
@@ -63,6 +70,8 @@ _MODEL = (
     "edge_labels",
     "embeddings",
     "embeddings_frozen",
+    "activation",
+    "cell_hidden",
     "hidden",
     "dropout",
     "comparison",
@@ -110,9 +119,10 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
     ``patience="none"``, ``clip="none"``. ``recipe`` is "paper", a name that ``treefold recipes`` lists, or a TOML file: its
     settings are taken for arguments that are None.
 
-    Model: ``cell`` ("lstm", "gru", "rnn"), ``aggregator``, ``state_size``, ``rank`` (not used by forms without one),
-    ``block_size`` and ``start`` ("balanced", "product") of the form "blockwise", ``shared``, ``arity``, ``per_label`` (a cell for
-    each operator), ``labels`` ("onehot", "thermometer", "embedding", "ngrams", "numeric"),
+    Model: ``cell`` ("lstm", "gru", "rnn"), ``aggregator`` (a form, or a sum such as "complex+sum"), ``state_size``, ``rank`` (not
+    used by forms without one), ``bound`` ("disc" of "complex", "unit" of "canonical"), ``block_size`` and ``start`` ("balanced",
+    "product") of "blockwise", ``activation`` and ``cell_hidden`` (a hidden layer) of "rnn", ``shared``, ``arity``, ``per_label``
+    (a cell for each operator), ``labels`` ("onehot", "thermometer", "embedding", "ngrams", "numeric"),
     ``label_size``, ``direction`` ("up", "down", "both"), ``hidden`` layers of the head, ``dropout``, for pairs ``comparison``
     ("tensor", "distance", "blockwise") and ``levels`` (of `TreePairRegressor`): see `ModelSettings`. Also:
 
@@ -200,6 +210,9 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
         levels: int | None = None,
         block_size: int | None = None,
         start: str | None = None,
+        bound: str | None = None,
+        activation: str | None = None,
+        cell_hidden: int | None = None,
         callbacks: Sequence[Callable[[Any, dict[str, Any]], Any]] | None = None,
         recipe: str | None = None,
     ) -> None:
@@ -244,6 +257,9 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
         self.levels = levels
         self.block_size = block_size
         self.start = start
+        self.bound = bound
+        self.activation = activation
+        self.cell_hidden = cell_hidden
         self.callbacks = callbacks
         self.recipe = recipe
 
@@ -260,6 +276,63 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "saved_")
         self.saved_.save(folder)
         write_estimator(folder, self)
+
+    def explain(self, tree: Any, *, top: int = 5, occlude: bool = True) -> Explanation:
+        """Explain the answer about a tree, or a pair ``(left, right)``: what the model answers about every subtree.
+
+        With ``occlude``, every subtree, or those nearest to the root if there are more than 200, is left out to see how much the
+        answer needs it; the ``top`` ones are listed. The `Explanation` is a drawing in notebooks; it has ``draw()``,
+        ``to_svg(path)``, ``to_html(path)``, ``nodes`` and ``to_frame()``.
+        """
+        check_is_fitted(self, "saved_")
+        if isinstance(tree, Forest) or (isinstance(tree, list) and tree and isinstance(tree[0], Tree)):
+            raise TreeError(
+                f"{self._name}.explain expects {'a pair (left, right)' if task_of(self.task).trees == 2 else 'one tree'}, got a "
+                f"{type(tree).__name__} of {len(tree)} trees; explain one at a time."
+            )
+        forest = self._forest([tree], fitting=False)
+        with self._threads():
+            model = self._model_for(forest)
+            if model is not self.saved_.model:
+                raise ConfigurationError(
+                    f"{self._name}.explain expects a model with answers, got one that returns vectors; use TreeClassifier or "
+                    f"TreeRegressor."
+                )
+            classes = self.classes_.tolist() if hasattr(self, "classes_") else None
+            unknown = tuple(sorted(self.unknown_labels_))
+            return explain(self.saved_, tuple(forest), top=top, occlude=occlude, classes=classes, unknown=unknown)
+
+    def plot_history(self) -> "list[Axes]":
+        """Plot the loss and the score of each epoch with matplotlib; return the axes.
+
+        Dotted lines show where a stage of a curriculum begins.
+        """
+        check_is_fitted(self, "saved_")
+        if not self.history_:
+            raise ConfigurationError(
+                f"{self._name}.plot_history expects epochs in history_, got none: the weights are random, or those of a run, "
+                f"whose directory has metrics.jsonl; call fit."
+            )
+        from treefold.estimators.display import plot
+
+        return plot(self.history_, self.saved_.task.score_name)
+
+    def _repr_html_inner(self) -> str:  # of scikit-learn, which shows the arguments
+        return str(super()._repr_html_inner()) + self._fitted_html()
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        bundle: dict[str, str] = super()._repr_mimebundle_(**kwargs)
+        if "text/html" in bundle:
+            bundle["text/html"] += self._fitted_html()
+        return bundle
+
+    def _fitted_html(self) -> str:
+        """Return what was chosen, why, and how good it is."""
+        if not hasattr(self, "saved_"):
+            return ""
+        from treefold.estimators.display import summary
+
+        return summary(self.saved_, getattr(self, "history_", []))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -67,12 +67,21 @@ def make_states(weights: Weights, plan: Plan, is_kept: bool, workspace: Vector) 
 
 
 @kernel
-def add_noise(memory: Matrix, noise: Matrix, start: int, stop: int, sign: int) -> None:
-    """Add noise (U, C) to the states of some units, or take it away; none if there are no rows."""
-    factor = noise.dtype.type(sign)
+def add_noise(memory: Matrix, noise: Matrix, start: int, stop: int) -> None:
+    """Add noise (U, C) to the states of some units, and keep the states without it in its place; none if there are no rows."""
     for unit in range(start, min(stop, len(noise))):
         for k in range(noise.shape[1]):
-            memory[unit, k] += factor * noise[unit, k]
+            clean = memory[unit, k]
+            memory[unit, k] += noise[unit, k]
+            noise[unit, k] = clean
+
+
+@kernel
+def exchange(memory: Matrix, kept: Matrix, start: int, stop: int) -> None:
+    """Exchange the states of some units with those that `add_noise` kept."""
+    for unit in range(start, min(stop, len(kept))):
+        for k in range(kept.shape[1]):
+            memory[unit, k], kept[unit, k] = kept[unit, k], memory[unit, k]
 
 
 @entry_point
@@ -81,7 +90,8 @@ def fold_forward(
 ) -> States:
     """Compute the memories of all units of a plan, ``States.memory``, for label vectors (X, M).
 
-    ``noise`` (U, C) is added to the states that parents and heads see; (0, C) for none.
+    ``noise`` (U, C) is added to the states that parents and heads see; (0, C) for none. It is replaced by the states without it,
+    which the backward pass needs.
     """
     states, tables, zero = make_states(weights, plan, is_kept, workspace), weights.tables, int(np.int64(0))
     size, cell = tables.state_size, tables.cells[0]
@@ -126,7 +136,7 @@ def fold_forward(
             if part == 0:
                 break
         call(cell.forward, (w, p, s, start, stop, number))
-        add_noise(states.memory, noise, start, stop, 1)
+        add_noise(states.memory, noise, start, stop)
     return states
 
 
@@ -143,7 +153,7 @@ def fold_backward(
 ) -> None:
     """Add the gradients of the weights and of the label vectors for those of the memories, which it uses up.
 
-    ``noise`` is that of the forward pass.
+    ``noise`` is what the forward pass left in its place.
     """
     gradients = Gradients(
         d_memory,
@@ -174,9 +184,9 @@ def fold_backward(
                 )
             continue
         number = part = plan.groups[key].operator
-        add_noise(states.memory, noise, start, stop, -1)  # the cell needs its own results,
+        exchange(states.memory, noise, start, stop)  # the cell needs its own results,
         call(cell.backward, (w, p, s, g, start, stop, number))
-        add_noise(states.memory, noise, start, stop, 1)  # and the weights what the parents saw
+        exchange(states.memory, noise, start, stop)  # and the weights what the parents saw
         while True:
             operator, delta = tables.operators[part], gradients.gates
             if operator.output >= 0:

@@ -80,12 +80,9 @@ class FormKernel:
     """How the images are bounded; the form knows what it means."""
     has_orders: bool = False
     """Whether it needs the tables of multisets of coordinates."""
-
-    @property
-    def can_be_part(self) -> bool:
-        """Whether it can be a part of a sum of forms: it needs no groups of units, and nothing that a group keeps."""
-        own = (self.weights, self.prepare, self.finish, self.first_images)
-        return self.grouping == BY_NOTHING and all(each is None for each in own)
+    can_be_part: bool = False
+    """Whether it can be a part of a sum of forms: its functions find their operator by `operator_of`, their images by its columns
+    and their place in ``out`` by its ``inner``; they need no groups of units, and nothing that a group keeps."""
 
 
 @final
@@ -120,7 +117,10 @@ class Form(Protocol):
     rank: int
     label_size: int | None
     shared: bool
-    normalises: bool
+
+    @property
+    def normalises(self) -> bool:
+        """Whether cells take means over the children."""
 
     @property
     def summands(self) -> "Sequence[Form]":

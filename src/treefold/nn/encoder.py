@@ -119,7 +119,9 @@ class TreeEncoder(nn.Module):
         self.label_dropout = label_dropout
         self.cut = cut
         if not 0 <= state_noise < math.inf:
-            raise ConfigurationError(f"TreeEncoder expects state_noise of at least 0, got {state_noise}.")
+            raise ConfigurationError(
+                f"TreeEncoder expects a state_noise of at least 0, got {state_noise!r}; it is a standard deviation, such as 0.1."
+            )
         self.state_noise = state_noise
         self.direction: Direction = direction
         self.siblings = siblings
@@ -163,6 +165,11 @@ class TreeEncoder(nn.Module):
     def drops_labels(self) -> bool:
         """Whether some labels of a batch count as unknown, as in training."""
         return self.training and self.label_dropout > 0
+
+    @property
+    def adds_noise(self) -> bool:
+        """Whether states have noise, as in training."""
+        return self.training and self.state_noise > 0
 
     def prepare(self, batch: Batch | Forest) -> Batch:
         """Return a batch, or that of all trees of a forest, without the children that no slot of a cell is for.

@@ -133,7 +133,7 @@ class TorchEngine:
     def _noise(self, batch: Batch, like: Tensor) -> Tensor | None:
         """Return the noise of all nodes in the order of the schedule, (N, C); None if there is none."""
         encoder = self.encoder
-        if not (encoder.training and encoder.state_noise):
+        if not encoder.adds_noise:
             return None
         is_noisy = torch.from_numpy(noisy_nodes(batch)[batch.schedule.order]).to(like.device)
         return torch.randn(batch.node_count, encoder.state_size).to(like) * encoder.state_noise * is_noisy.unsqueeze(1)
@@ -263,7 +263,7 @@ class FusedEngine(TorchEngine):
     def answer(self, batch: Batch) -> Tensor:
         """Return the model's outputs for a batch, differentiable; the head's kernel computes them if no gradient is asked for."""
         head = self._head
-        if head is None or torch.is_grad_enabled() or self.encoder.drops_labels:
+        if head is None or torch.is_grad_enabled() or self.encoder.drops_labels or self.encoder.adds_noise:
             return super().answer(batch)
         if not self._is_worth_it(len(batch), batch.node_count):
             return super().answer(batch)
@@ -291,7 +291,7 @@ class FusedEngine(TorchEngine):
 
     def outputs(self, forest: Forest, trees: Ints) -> Tensor:
         """Return the model's outputs for some trees of a forest, without gradients."""
-        nodes = self._nodes(forest, trees)
+        nodes = None if self.encoder.adds_noise else self._nodes(forest, trees)
         if nodes is None or self._head is None or len(trees) % self._head.trees:
             return super().outputs(forest, trees)
         weights, head_values = self._packed or self.prepare()._packed or (None, None)
@@ -394,7 +394,7 @@ class _Noise(NamedTuple):
     @classmethod
     def of(cls, encoder: "TreeEncoder", parts: int) -> "_Noise | None":
         """Draw the seeds; None if there is no noise."""
-        if not (encoder.training and encoder.state_noise):
+        if not encoder.adds_noise:
             return None
         return cls(encoder.state_noise, torch.randint(2**62, (parts,)).tolist())
 

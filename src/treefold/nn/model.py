@@ -127,7 +127,8 @@ def readout_of(encoder: TreeEncoder, name: str) -> Readout:
 def compress(model: Model, aggregator: str = "tucker", *, rank: int | None = None, **options: Any) -> Model:
     """Return a copy of a model with the tensors of its cells' aggregators decomposed into another form; the model stays.
 
-    ``options`` are those of the form, such as the ``block_size`` of `Blockwise`.
+    ``options`` are those of the form, such as the ``block_size`` of `Blockwise`. A bound on factors is no part of a tensor: pass
+    ``bound`` if the result should have one.
 
     Forms that are always shared, such as mean, also share the gates of the children, and take the mean of their memories.
 
@@ -151,7 +152,7 @@ def compress(model: Model, aggregator: str = "tucker", *, rank: int | None = Non
             if isinstance(module, ChildGates) and form.always_shared:
                 module.share()
             if isinstance(module, Aggregator):
-                if module.normalises:
+                if any(part.normalises for part in module.summands):
                     raise ConfigurationError(
                         f"compress expects a form with one tensor for any number of children, got {type(module).__name__}, "
                         f"which divides by it; it is small, leave it as it is."

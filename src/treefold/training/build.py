@@ -140,7 +140,8 @@ def resolve(settings: ModelSettings, facts: Facts) -> tuple[ModelSettings, Label
     _require_operators(settings, operators)
     rank = settings.rank
     if rank is None and form.has_rank:
-        rank = min(3, settings.state_size) if aggregator == "tucker" else settings.state_size
+        rank = _usual_rank(settings, aggregator)
+    _require_cell_options(settings)
     _require_options(settings, aggregator, form)
     labels = _open_labels(settings, kind, operators, names if kind != "numeric" else ())
     count = len(labels.names)
@@ -194,8 +195,30 @@ def _require_operators(settings: ModelSettings, operators: Sequence[str]) -> Non
     for name, own in settings.aggregators.items():
         if name not in operators:
             known = f"one of the operators {', '.join(map(repr, operators))}" if operators else "per_label=true"
-            raise ConfigurationError(f"aggregators expects {known}, got {name!r}{nearest(name, operators)}.")
+            raise ConfigurationError(
+                f"aggregators expects {known}, got {name!r}{nearest(name, operators)}; leave it out."
+            )
         _require_options(own, own.aggregator, registered("aggregator", own.aggregator))
+
+
+def _usual_rank(settings: ModelSettings, aggregator: str) -> int:
+    """Return the rank of a form if none is given; the core of Tucker grows fast with it."""
+    return min(3, settings.state_size) if "tucker" in aggregator.split("+") else settings.state_size
+
+
+def _require_cell_options(settings: ModelSettings) -> None:
+    """Raise if the settings have an option that the cell does not have."""
+    known = inspect.signature(registered("cell", settings.cell)[0]).parameters
+    given = {
+        "activation": (settings.activation != "tanh", "activation"),
+        "cell_hidden": (settings.cell_hidden, "hidden"),
+    }
+    for name, (is_given, argument) in given.items():
+        if is_given and argument not in known:
+            raise ConfigurationError(
+                f"{name} expects a cell that has this option, such as rnn, got {name}={getattr(settings, name)!r} for "
+                f"cell={settings.cell!r}; leave it out, or choose another cell."
+            )
 
 
 def _require_options(
@@ -305,7 +328,8 @@ def _cell(settings: ModelSettings, labels: Labels) -> Cell:
             chosen = settings.model_copy(update={"rank": None, **dict.fromkeys(_OPTIONS), **given})
             form = registered("aggregator", own.aggregator)
             if chosen.rank is None and form.has_rank:
-                chosen = chosen.model_copy(update={"rank": settings.rank or settings.state_size})
+                rank = settings.rank or _usual_rank(settings, own.aggregator)
+                chosen = chosen.model_copy(update={"rank": rank})
         sizes = {
             "arity": chosen.arity,
             "rank": chosen.rank,

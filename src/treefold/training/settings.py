@@ -1,6 +1,7 @@
 """Settings of models and of training: checked, immutable, read from TOML and written to it."""
 
 import itertools
+import json
 import math
 import tomllib
 from collections.abc import Mapping
@@ -44,8 +45,8 @@ def _part(kind: str, default: str | None = None) -> AfterValidator:
 
 
 def _current(name: Any) -> Any:
-    """Translate the old name of an aggregator."""
-    return RENAMED_FORMS.get(name, name) if isinstance(name, str) else name
+    """Translate the old name of an aggregator, or of parts of a sum."""
+    return "+".join(RENAMED_FORMS.get(each, each) for each in name.split("+")) if isinstance(name, str) else name
 
 
 def _readout(name: str) -> str:
@@ -413,7 +414,9 @@ def _toml(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        return json.dumps(value, ensure_ascii=False).replace(
+            "\x7f", "\\u007f"
+        )  # TOML escapes as JSON does, and this one too
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(_toml(entry) for entry in value)}]"
     if isinstance(value, Settings):
@@ -431,7 +434,7 @@ def _first_problem(problem: ValidationError, cls: type[BaseModel]) -> str:
     if error["type"] == "extra_forbidden":
         fields = cls.model_fields
         for part in path[:-1]:
-            annotation = fields[part].annotation
+            annotation = fields[part].annotation if part in fields else FormSettings  # below the name of an operator
             fields = (
                 annotation.model_fields if isinstance(annotation, type) and issubclass(annotation, BaseModel) else {}
             )

@@ -7,6 +7,7 @@ import struct
 import zlib
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from reprlib import repr as shortened
 from typing import Any, Final, NamedTuple, Self, cast, final, overload
@@ -26,6 +27,7 @@ Array = npt.NDArray[Any]
 _NODE_COLUMNS: Final = ("labels", "parents", "slots", "widths", "depths")
 _DTYPES: Final = {**dict.fromkeys(_NODE_COLUMNS, np.int32), "offsets": np.int64, "vectors": np.float64}
 _LARGEST: Final = 2**31 - 1
+_SHOWN_TREES, _SHOWN_NODES, _SHOWN_LABELS = 3, 60, 10  # in notebooks
 
 MAGIC: Final = b"TREEFOLD"
 VERSION: Final = 1
@@ -333,6 +335,27 @@ class Forest:
 
     def __repr__(self) -> str:
         return f"<Forest of {len(self)} trees, {self.node_count} nodes, {len(self.vocabulary)} text labels>"
+
+    def _repr_html_(self) -> str:
+        """Return a table of sizes and the first trees, for notebooks; data of a large file that was not read yet stay unread."""
+        from treefold.trees.drawing import html_box, html_table
+
+        sizes = self.sizes
+        largest = f", {int(sizes.max()):,} in the largest tree" if len(self) else ""
+        names = [shortened(name) for name in islice(self.vocabulary, _SHOWN_LABELS)]
+        more = ", …" if len(self.vocabulary) > len(names) else ""
+        facts = [("trees", f"{len(self):,}"), ("nodes", f"{self.node_count:,}{largest}")]
+        if self._unverified is None:
+            facts += [("depth", f"{self.depth:,}"), ("most children", f"{self.arity:,}")]
+        facts.append(("text labels", f"{len(self.vocabulary):,}" + (f": {', '.join(names)}{more}" if names else "")))
+        if len(self.vectors):
+            facts.append(("vector labels", f"{len(self.vectors):,} of length {self.vectors.shape[1]}"))
+        shown = [self[number] for number in range(min(len(self), _SHOWN_TREES))]
+        drawn = [
+            f"<figure><figcaption>tree {number}</figcaption>{tree.to_svg(max_nodes=_SHOWN_NODES)}</figure>"
+            for number, tree in enumerate(shown)
+        ]
+        return html_box(html_table(facts), *drawn)
 
     def _indices(self, index: "slice | Sequence[int] | npt.NDArray[np.integer]") -> Ints:
         if isinstance(index, slice):

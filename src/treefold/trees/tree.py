@@ -4,8 +4,9 @@ Nothing here recurses: a chain of a million nodes is a valid tree.
 """
 
 import math
+import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from reprlib import repr as shortened  # labels may be anything, of any size
 from typing import Any, Final, Self, SupportsFloat, final
 
@@ -503,6 +504,59 @@ class Tree:
                 branch, below = ("└── ", "    ") if slot == last else ("├── ", "│   ")
                 stack.append((node._children[slot], indent + branch, indent + below))
         return "\n".join(lines)
+
+    def to_svg(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        notes: Sequence[str] | None = None,
+        titles: Sequence[str] | None = None,
+        colours: Sequence[str | None] | None = None,
+        dashed: Collection[int] = (),
+        folded: Collection[int] = (),
+        unfolded: Collection[int] = (),
+        max_nodes: int = 200,
+        max_depth: int | None = None,
+        name: str | None = None,
+    ) -> str:
+        """Draw the tree as SVG; return the text, and write it to a file if a ``path`` is given.
+
+        ``notes`` (below the labels), ``titles`` (shown when the mouse is over a node, with the whole label) and ``colours``
+        ("#0072B2" or None) have an entry for each node, and nodes are numbered, in post-order: in the order of
+        `NodeClassifier.predict`, while `draw` takes pre-order. ``dashed`` nodes have a dashed border. ``name`` is what screen
+        readers say.
+
+        Nodes are drawn level by level, at most ``max_nodes``, of larger trees none below ``max_depth`` (None: 20); marks such as
+        +12 count those that are hidden. The children of ``folded`` nodes are hidden, those of ``unfolded`` nodes are drawn
+        despite the limits.
+
+        >>> tree = Tree.parse("(MIN 2 _ (MAX 1 3))")
+        >>> svg = tree.to_svg(notes=["2", "1", "3", "3", "2"], folded=[3])
+        >>> "+2" in svg, "2 of 5 nodes are hidden" in svg
+        (True, True)
+        """
+        from treefold.files import atomic_file
+        from treefold.trees.drawing import draw_svg
+
+        svg = draw_svg(
+            self,
+            notes=notes,
+            titles=titles,
+            colours=colours,
+            dashed=dashed,
+            folded=folded,
+            unfolded=unfolded,
+            max_nodes=max_nodes,
+            max_depth=max_depth,
+            name=name,
+        )
+        if path is not None:
+            with atomic_file(path) as file:
+                file.write(svg.encode("utf-8"))
+        return svg
+
+    def _repr_svg_(self) -> str:  # in notebooks
+        return self.to_svg()
 
 
 def _as_children(label: object, children: object) -> "tuple[Tree | None, ...]":

@@ -48,7 +48,7 @@ class Aggregator(nn.Module, abc.ABC):
     """Whether the form has a rank."""
     mixes: ClassVar[bool] = True
     """Whether the form mixes coordinates; one that does not expects ``out_size`` = ``state_size``."""
-    has_free_output: ClassVar[bool] = True
+    has_free_output: ClassVar[bool] = False
     """Whether its kernel can return another number of entries than the state has."""
     options: ClassVar[Mapping[str, Any]] = {}
     """The arguments that this form has beside the sizes, with their defaults; each is an attribute."""

@@ -29,7 +29,6 @@ class _Blocks(Aggregator):
     """What these forms share: the label enters as W x, and no coordinates of different blocks are mixed."""
 
     has_rank: ClassVar[bool] = False
-    has_free_output: ClassVar[bool] = False
     mixes: ClassVar[bool] = False
 
     block_size: int = 1
@@ -238,6 +237,7 @@ class Blockwise(_Blocks):
             core=self.coefficients.numel(),
             rank=self.block_size,
             has_orders=self.shared,
+            can_be_part=True,
         )
 
     def lay_out(self, places: GatePlaces) -> None:
@@ -344,6 +344,7 @@ class HadamardProduct(_Blocks):
             plan=product_plan,
             label_images=self.state_size,
             core=(len(self.factors.view(-1, self.state_size)) + 2) * self.state_size,
+            can_be_part=True,
         )
 
     def lay_out(self, places: GatePlaces) -> None:

@@ -47,6 +47,7 @@ class Canonical(Aggregator):
 
     any_arity: ClassVar[bool] = True
     options: ClassVar[Mapping[str, Any]] = {"field": "real", "bound": None}
+    has_free_output: ClassVar[bool] = True
     equation: ClassVar[str] = "f = Q (W x̄ ∘ U_1 h̄_1 ∘ … ∘ U_L h̄_L)"
     field: Literal["real", "complex"]
     bound: Literal["unit", "disc"] | None
@@ -148,6 +149,7 @@ class Canonical(Aggregator):
             rank=self._width,
             has_output=True,
             bound=int(self.bound is not None),
+            can_be_part=True,
         )
 
     def lay_out(self, places: GatePlaces) -> None:
@@ -218,7 +220,8 @@ def canonical_plan(tables: Tables, groups: Groups, index: int, core_rows: Ints, 
 def room_for_products(weights: Weights, states: States, operator: Any) -> Matrix:
     """Return the working space as lines of G·P numbers."""
     width = weights.tables.cells[0].gates * operator.rank
-    return matrix(states.scratch, 0, len(states.scratch) // width, width)
+    lines: Matrix = matrix(states.scratch, 0, len(states.scratch) // width, width)
+    return lines
 
 
 @inlined

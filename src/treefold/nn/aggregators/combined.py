@@ -16,6 +16,7 @@ from treefold.nn.aggregators.base import Aggregator, dense_sizes
 _SIZES: Final = ("state_size", "out_size", "arity", "label_size", "shared", "initialisation")
 _STARTS: Final = 4
 _STEPS: Final = 1000
+_EXACT: Final = 1e-16  # squared error, relative to the tensor
 
 
 @final
@@ -23,7 +24,8 @@ class Combined(Aggregator):
     r"""The sum of aggregators of one size: :math:`f = f_1 + f_2 + \dots`
 
     Its tensor, its parameters and its multiply-adds are those of its parts together. By name, ``"canonical+sum"``; a rank or an
-    option goes to every part that has it.
+    option goes to every part that has it. With balanced initialisation, it scales the parts that it is given, so that their sum
+    has variance one.
 
     >>> from treefold.nn.aggregators import Canonical, Sum
     >>> parts = [Canonical(state_size=8, arity=3, rank=4, shared=True), Sum(state_size=8, arity=3, shared=True)]
@@ -37,12 +39,14 @@ class Combined(Aggregator):
         nn.Module.__init__(self)
         if len(parts) < 2 or not all(isinstance(part, Aggregator) and not isinstance(part, Combined) for part in parts):
             got = ", ".join(type(part).__name__ for part in parts) or "none"
-            raise ConfigurationError(f"Combined expects two aggregators or more, which are no sums, got {got}.")
+            raise ConfigurationError(
+                f"Combined expects two aggregators or more, which are no sums, got {got}; list the parts of a sum one by one."
+            )
         for name in _SIZES:
             found = [getattr(part, name) for part in parts]
             if found.count(found[0]) < len(found):
                 raise ConfigurationError(
-                    f"Combined expects parts with the same {name}, got {', '.join(map(repr, found))}."
+                    f"Combined expects parts with the same {name}, got {', '.join(map(repr, found))}; make them alike."
                 )
             setattr(self, name, found[0])
         self.rank = max(part.rank for part in parts)
@@ -65,10 +69,11 @@ class Combined(Aggregator):
 
     def aggregate(self, children: Tensor, label: Tensor | None) -> Tensor:
         """Add up the results of the parts."""
-        first, *others = [part(children, label) for part in self.summands]
+        total: Tensor
+        total, *others = [part(children, label) for part in self.summands]
         for other in others:
-            first = first + other
-        return first
+            total = total + other
+        return total
 
     def dense(self, arity: int) -> Tensor:
         """Add up the tensors."""
@@ -87,8 +92,13 @@ class Combined(Aggregator):
             for trial in trials[1:]:
                 trial.reset_balanced()
         target = tensor.double() / (float(tensor.norm()) or 1.0)
-        errors = [_fit_together(trial, target) for trial in trials]
-        best = trials[errors.index(min(errors))]
+        best, least = trials[0], math.inf
+        for trial in trials:
+            error = _fit_together(trial, target)
+            if error < least:
+                best, least = trial, error
+            if least < _EXACT:
+                break
         best.rescale(float(tensor.norm()) or 1.0)
         for own, found in zip(self.parameters(), best.parameters(), strict=True):
             own.copy_(found.detach())
@@ -184,6 +194,7 @@ class Combination:
         self.any_arity = all(form.any_arity for form in forms)
         self.always_shared = any(form.always_shared for form in forms)
         self.multi_affine = all(form.multi_affine for form in forms)
+        self.normalises = all(form.normalises for form in forms)
         self.has_rank = any(form.has_rank for form in forms)
         self.mixes = all(form.mixes for form in forms)
         self.options: Mapping[str, Any] = {name: value for form in forms for name, value in form.options.items()}
@@ -191,7 +202,7 @@ class Combination:
     def __call__(self, *, rank: int | None = None, shared: bool = False, **given: Any) -> Combined:
         """Make the sum; a rank or an option goes to every part that has it."""
         if rank is not None and not self.has_rank:
-            raise ConfigurationError(f"Combined expects no rank, got rank={rank}; no part has one.")
+            raise ConfigurationError(f"Combined expects no rank, got rank={rank}; no part has one, leave it out.")
         parts = []
         for form in self._forms:
             own = {name: value for name, value in given.items() if name not in self.options or name in form.options}

@@ -46,7 +46,6 @@ class Full(Aggregator):
     """
 
     has_rank: ClassVar[bool] = False
-    has_free_output: ClassVar[bool] = False
     equation: ClassVar[str] = "f(k) = Σ T(i, j_1 … j_L, k) x̄(i) h̄_1(j_1) … h̄_L(j_L)"
 
     def build(self) -> None:

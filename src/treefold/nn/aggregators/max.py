@@ -66,7 +66,9 @@ class Max(Normalised):
     def kernel(self) -> FormKernel:
         """Take the maximum of the images of the children, and add that of the label."""
         size = self.out_size
-        return FormKernel(max_forward, max_backward, plan=max_plan, images=size, label_images=size, core=size)
+        return FormKernel(
+            max_forward, max_backward, plan=max_plan, images=size, label_images=size, core=size, can_be_part=True
+        )
 
 
 @kernel

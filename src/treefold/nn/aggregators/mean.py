@@ -23,6 +23,7 @@ class Normalised(Aggregator):
 
     any_arity: ClassVar[bool] = True
     always_shared: ClassVar[bool] = True
+    has_free_output: ClassVar[bool] = True
     normalises: ClassVar[bool] = True
     has_rank: ClassVar[bool] = False
     matrices: ClassVar[tuple[str, ...]] = ("slot_weights",)
@@ -109,7 +110,7 @@ class Mean(Normalised):
     def kernel(self) -> FormKernel:
         """Take the mean of the images of the children, and add that of the label."""
         size = self.out_size
-        return FormKernel(mean_forward, mean_backward, images=size, label_images=size, core=size)
+        return FormKernel(mean_forward, mean_backward, images=size, label_images=size, core=size, can_be_part=True)
 
 
 @kernel

@@ -66,7 +66,9 @@ class Positional(Normalised):
     def kernel(self) -> FormKernel:
         """Mix the two images of each child, and add that of the label."""
         size = self.out_size
-        return FormKernel(positional_forward, positional_backward, images=2 * size, label_images=size, core=size)
+        return FormKernel(
+            positional_forward, positional_backward, images=2 * size, label_images=size, core=size, can_be_part=True
+        )
 
     @staticmethod
     def _shares(count: int) -> list[tuple[float, float]]:

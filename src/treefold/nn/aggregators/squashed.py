@@ -1,6 +1,6 @@
 """Squashed sums: features that count the children, and tell which side is the larger."""
 
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, Final, final
 
 import torch
 from torch import Tensor, nn
@@ -11,10 +11,10 @@ from treefold.kernels.compile import inlined, kernel
 from treefold.kernels.fold import child_image, is_present, label_image, operator_of
 from treefold.kernels.layout import FormKernel, GatePlaces
 from treefold.kernels.records import Gradients, Groups, Ints, Matrix, Plan, States, Tables, Vector, Weights
-from treefold.nn.aggregators.base import Aggregator, present
-from treefold.nn.math.functional import homogenise
+from treefold.nn.aggregators.base import Aggregator, balance_output, present
 
 # Axes:  N nodes of one level · L child slots · C state size · K output size · R rank · M label size
+_SAMPLE: Final = 2000
 
 
 @final
@@ -33,7 +33,7 @@ class Squashed(Aggregator):
     any_arity: ClassVar[bool] = True
     always_shared: ClassVar[bool] = True
     multi_affine: ClassVar[bool] = False
-    normalises: ClassVar[bool] = True
+    has_free_output: ClassVar[bool] = True
     equation: ClassVar[str] = "f = Q tanh(W x + g ∘ Σ_j clamp(V h̄_j, -1, 1) + b)"
 
     def build(self) -> None:
@@ -46,11 +46,14 @@ class Squashed(Aggregator):
 
     def aggregate(self, children: Tensor, label: Tensor | None) -> Tensor:
         """Add up the votes of the children that are present."""
-        votes = (homogenise(children) @ self.votes).clamp(-1, 1) * present(children).unsqueeze(2)
+        return self._features(children, label) @ self.output
+
+    def _features(self, children: Tensor, label: Tensor | None) -> Tensor:  # -> (N, R)
+        votes = (children @ self.votes[:-1] + self.votes[-1]).clamp(-1, 1) * present(children).unsqueeze(2)
         inner = self.gain * votes.sum(1) + self.bias
         if self.label_weights is not None and label is not None:
             inner = torch.addmm(inner, label, self.label_weights)
-        return inner.tanh() @ self.output
+        return inner.tanh()
 
     def dense(self, arity: int) -> Tensor:
         """Refuse: the form is not multi-affine."""
@@ -66,14 +69,18 @@ class Squashed(Aggregator):
         return self.rank * (arity * self.state_size + 1 + (self.label_size or 0) + self.out_size)
 
     def reset_balanced(self) -> None:
-        """Draw votes that are rarely clamped, thresholds everywhere between them, and an output of about variance one."""
+        """Draw votes that are rarely clamped and thresholds between them; a sample of inputs gives the moments for the output."""
         self.votes[:-1].normal_(std=self.state_size**-0.5)
         self.votes[-1].normal_(std=0.5)
         self.gain.fill_(1)
         self.bias.normal_()
         if self.label_weights is not None and self.label_size is not None:
             self.label_weights.normal_(std=self.label_size**-0.5)
-        self.output.normal_(std=(2 / self.rank) ** 0.5)
+        like = self.output
+        children = torch.randn(_SAMPLE, self.arity, self.state_size).to(like)
+        label = None if self.label_size is None else torch.randn(_SAMPLE, self.label_size).to(like)
+        features = self._features(children, label)
+        balance_output(self.output, features.mean(0), features.T @ features / _SAMPLE)
 
     def kaiming_fans(self) -> dict[str, int]:
         """Return the input size of each matrix; the gain has one term, the bias starts at zero."""
@@ -95,6 +102,7 @@ class Squashed(Aggregator):
             label_images=self.rank,
             core=2 * self.rank,
             has_output=True,
+            can_be_part=True,
         )
 
     def lay_out(self, places: GatePlaces) -> None:

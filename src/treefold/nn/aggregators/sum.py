@@ -30,6 +30,7 @@ class Sum(Aggregator):
 
     any_arity: ClassVar[bool] = True
     has_rank: ClassVar[bool] = False
+    has_free_output: ClassVar[bool] = True
     equation: ClassVar[str] = "f = W x + Σ_j U_j h_j + b"
 
     def build(self) -> None:
@@ -115,7 +116,7 @@ def _only(mode: int, sizes: Sequence[int]) -> tuple[int | slice, ...]:
 
 def sum_kernel(size: int) -> FormKernel:
     """Return the kernel of a sum with so many outputs; leaves without children use it too."""
-    return FormKernel(sum_forward, sum_backward, images=size, label_images=size, core=size)
+    return FormKernel(sum_forward, sum_backward, images=size, label_images=size, core=size, can_be_part=True)
 
 
 @inlined

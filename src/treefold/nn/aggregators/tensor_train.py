@@ -33,6 +33,7 @@ class TensorTrain(Aggregator):
     """
 
     any_arity: ClassVar[bool] = True
+    has_free_output: ClassVar[bool] = True
     equation: ClassVar[str] = "f = a(x̄) A_1(h̄_1) … A_L(h̄_L) Q, a chain of R×R matrices"
 
     def build(self) -> None:

@@ -29,6 +29,7 @@ class Tucker(Aggregator):
     torch.Size([5, 8])
     """
 
+    has_free_output: ClassVar[bool] = True
     equation: ClassVar[str] = "f = Q G(W x, U_1 h_1 … U_L h_L), G multi-affine in rank"
 
     def build(self) -> None:

@@ -19,7 +19,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh,
     "sigmoid": torch.sigmoid,
     "sharp-sigmoid": lambda z: torch.sigmoid(4 * z - 2),  # of slope one at one half
-    "clamp": lambda z: z.clamp(0, 1),
+    "clamp": lambda z: nn.functional.hardtanh(z, 0.0, 1.0),  # without a gradient at 0 and 1, where `clamp` has one
 }
 
 
@@ -79,7 +79,8 @@ class InnerCell(Cell):
         aggregators = self.gates()
         if aggregators[0].kernel() is None:
             return f"an aggregator with a kernel, got {type(aggregators[0]).__name__}, which has none"
-        if len({(type(each), each.extra_repr()) for each in aggregators}) > 1:
+        kinds = {tuple((type(part), part.extra_repr()) for part in each.summands) for each in aggregators}
+        if len(kinds) > 1:
             return "gates with aggregators of one form and size, got different ones"
         return super().unsupported_reason()
 
