@@ -406,7 +406,7 @@ def test_training_follows_the_curriculum_and_says_its_stage(monkeypatch: pytest.
         seen = sum(len(batch) for _, batch in expected[5 * epoch : 5 * epoch + 5])
         assert notes.progress[5 * epoch + 4].seen == seen
         speed, seconds = float(str(metrics["examples_per_second"])), float(str(metrics["seconds"]))
-        assert speed == pytest.approx(seen / seconds, rel=0.1)
+        assert seen / (seconds + 0.001) <= speed <= seen / max(seconds - 0.001, 1e-9)  # seconds are rounded
 
 
 def test_a_stage_without_trees_names_the_smallest_tree() -> None:

@@ -298,7 +298,7 @@ def recipe_names() -> list[str]:
     """Return the names of the recipes that ship with the library.
 
     >>> recipe_names()
-    ['formulas', 'listops', 'lrt']
+    ['formulas', 'listops', 'lrt', 'operands']
     """
     return sorted(path.stem for path in _RECIPES.glob("*.toml"))
 

@@ -513,7 +513,7 @@ def test_the_maximum_has_no_tensor_and_says_so() -> None:
     for refused in (aggregator.to_dense, lambda: aggregator.to_dense(5), lambda: Max.from_dense(torch.zeros(4, 4, 2))):
         with pytest.raises(ConfigurationError, match=message):
             refused()
-    assert [name for name in AGGREGATORS if name not in MULTI_AFFINE] == ["max"]
+    assert [name for name in AGGREGATORS if name not in MULTI_AFFINE] == ["max", "squashed"]
 
 
 def test_each_entry_of_the_maximum_gives_its_gradient_to_one_child() -> None:
