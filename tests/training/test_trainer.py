@@ -502,5 +502,8 @@ def test_the_lasso_of_a_selection_begins_after_a_tenth_of_the_steps(monkeypatch:
     examples = listops()
     model = model_for(examples, cell="rnn", aggregator="canonical+sum", rank=2, shared=True, per_label=False)
     settings: dict[str, Any] = {"optimiser": "adamw", "learning_rate": 0.01, "epochs": 10, "batch_size": len(examples)}
-    fit(model, examples, TrainingSettings(**settings, selection=2.0, patience=None))
-    assert calls == ["shrink 0.02000"] * 3 + ["keep"] * 6  # of ten steps, the first does nothing
+    settings |= {"selection": 2.0, "patience": None}
+    for stages in ({}, {"curriculum": [[3, 0.5], ["none", 0.5]], "stage_schedule": "each"}):
+        calls.clear()
+        fit(model, examples, TrainingSettings.of({**settings, **stages}))
+        assert calls == ["shrink 0.02000"] * 3 + ["keep"] * 6  # of ten steps, the first does nothing

@@ -324,11 +324,12 @@ class Trainer:
             norm = float(self.flat.gradient.norm())
             if norm > settings.clip:
                 self.flat.gradient.mul_(settings.clip / norm)
+        first, length = 0, total_steps
         if self.curriculum is not None and settings.stage_schedule == "each":
             stage = self.curriculum.stages[self.curriculum.stage_of(step)]
-            step, total_steps = step - stage.start, stage.end - stage.start
+            first, length = stage.start, stage.end - stage.start
         for group in self.optimiser.param_groups:
-            rate = _base_rate(settings) * _rate_factor(settings, step, total_steps)
+            rate = _base_rate(settings) * _rate_factor(settings, step - first, length)
             group["lr"] = rate / 2**self.state.restarts
         self.optimiser.step()  # which clears the gradient
         if settings.weight_decay:

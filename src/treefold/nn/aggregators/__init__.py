@@ -1,4 +1,4 @@
-"""Aggregators: the maps that combine a node's children, multi-affine in all forms but `Max`."""
+"""Aggregators: the maps that combine a node's children, multi-affine in all forms but `Max` and `Squashed`."""
 
 from typing import Any
 

@@ -51,7 +51,7 @@ class Combined(Aggregator):
             setattr(self, name, found[0])
         self.rank = max(part.rank for part in parts)
         self.parts = nn.ModuleList(parts)
-        self.equation = " + ".join(part.equation.removeprefix("f = ") for part in parts).join(["f = ", ""])  # type: ignore[misc]
+        self.equation = "f = " + " + ".join(part.equation.removeprefix("f = ") for part in parts)  # type: ignore[misc]
         self.any_arity = all(part.any_arity for part in parts)  # type: ignore[misc]
         self.multi_affine = all(part.multi_affine for part in parts)  # type: ignore[misc]
         self.normalises = all(part.normalises for part in parts)  # type: ignore[misc]
