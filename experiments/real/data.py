@@ -60,7 +60,7 @@ def poj40(source: Path) -> Dataset:
 
 
 def poj20(source: Path) -> Dataset:
-    """Problems 61 to 80, 90 programs of each, which are split anew; all from the train part of `poj104`."""
+    """Problems 61 to 80: 90 programs of each, from the train split of `poj104`, with a new split."""
     whole = poj104(source)
     train = np.sort(whole.splits["train"])
     numbers = np.concatenate([train[whole.targets[train] == label][:90] for label in range(60, 80)])

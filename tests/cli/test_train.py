@@ -141,8 +141,8 @@ def test_without_a_terminal_the_same_stands_in_a_line(monkeypatch: pytest.Monkey
         (["--task", "pair"], "task 'pair' expects a data set of pairs of trees, got one of single trees"),
         (["--task", "sentence"], "task: unknown task 'sentence', expected 'tree', 'pair', 'node', 'regression'"),
         (["--resume"], "expected the directory of a run to resume, got no such directory"),
-        (["--resume", "--set", "rank=3"], "--resume expects the settings of the run as they are"),
-        (["--resume", "--recipe", "listops"], "--resume expects the settings of the run as they are"),
+        (["--resume", "--set", "rank=3"], "--resume continues a run with its own settings"),
+        (["--resume", "--recipe", "listops"], "--resume continues a run with its own settings"),
         (["--recipe", "lrt"], "recipe 'lrt' expects the task 'pair', got 'tree'; choose another recipe"),
         (
             ["--recipe", "listop"],

@@ -93,7 +93,7 @@ def _train(
         raise ConfigurationError("--baselines expects a data set with a test split, got none; leave it out.")
     if resume and any(given):
         raise ConfigurationError(
-            "--resume expects the settings of the run as they are, got others (--set, --config, --recipe, --task or "
+            "--resume continues a run with its own settings, but got new ones (--set, --config, --recipe, --task or "
             "--init-from); leave them out."
         )
     with _Display() as display:

@@ -454,11 +454,11 @@ class GatePlaces:
         column = self._gate * (self._kernel.first_images or self._kernel.images)
         self._layout.add(self._form, name, slot["start"] + column, (slot["width"], 1))  # type: ignore[arg-type]
 
-    def slot_bias_is_one(self, count: int | None = None) -> None:
-        """Let the bias of shared slots be the constant one; of the first ``count`` images, or of all."""
+    def slot_bias_is_one(self, count: int) -> None:
+        """Let the bias of shared slots be the constant one, for the first ``count`` images."""
         slot, images = self._layout.slots[self._row["first_slot"]], self._kernel.images
         bias = slot["start"] + self._form.state_size * slot["width"] + self._row["column"] + self._gate * images
-        self._layout.ones.append((bias, images if count is None else count))
+        self._layout.ones.append((bias, count))
 
     def label(self, name: str) -> None:
         """Put ``name`` (M or M+1, …) into the matrix of the label, if there is one."""

@@ -64,7 +64,7 @@ class TreeEncoder(nn.Module):
     ``cut`` ignores children that a cell has no slot for, with a warning; without it they are an error.
     ``state_noise`` is the standard deviation of noise that is added, in training, to the upward states of all nodes but leaves
     and roots, so that states are learnt which bear it: errors of small subtrees then do not grow with the size of a tree. In the
-    fused way, equal subtrees have the same noise. It may be set later.
+    fused way, equal subtrees have the same noise. It may be set later; `fit` and `train` set it from their own settings.
 
     ``siblings`` makes the order of children matter, for any number of them: instead of its children, a node sees its last child
     in slot 0 and its previous sibling in slot 1 (`Batch.by_siblings`). A node's state then tells of its subtree and of those of

@@ -156,7 +156,7 @@ class FormSettings(Settings):
 
 
 class _FixedForms(dict[str, FormSettings]):
-    """Forms of operators, which nobody changes: settings have a hash."""
+    """The forms of operators, as a dict with a hash, because settings need one."""
 
     def __hash__(self) -> int:  # type: ignore[override]
         return hash(tuple(sorted(self.items(), key=lambda item: item[0])))
@@ -282,7 +282,7 @@ class RunSettings(Settings):
 
 
 class NamedRecipe(Settings):
-    """The content of a recipe file: settings, what they are for, and what they reached where.
+    """The content of a recipe file: settings, their purpose, and their results.
 
     ``task`` is given if the settings fit this task only.
     """

@@ -507,12 +507,24 @@ def test_a_million_children_leave_values_and_gradients_bounded(name: str, dtype:
     torch.testing.assert_close(children.grad.double().sum(1)[0], expected.double(), rtol=1e-3, atol=1e-4)
 
 
-def test_the_maximum_has_no_tensor_and_says_so() -> None:
-    message = "Max has no dense tensor, because it is not multi-affine; choose another form, such as mean or positional"
-    aggregator = make("max")
-    for refused in (aggregator.to_dense, lambda: aggregator.to_dense(5), lambda: Max.from_dense(torch.zeros(4, 4, 2))):
+@pytest.mark.parametrize("name", ["max", "squashed"])
+def test_a_form_that_is_not_multi_affine_has_no_tensor_and_says_so(name: str) -> None:
+    message = (
+        f"{name.capitalize()} has no dense tensor, because it is not multi-affine; choose another form, such as mean"
+    )
+    aggregator, tensor = make(name), torch.zeros(4, 4, 2)
+    rank = RANK if AGGREGATORS[name].has_rank else None
+    refusals = (
+        aggregator.to_dense,
+        lambda: aggregator.to_dense(5),
+        lambda: AGGREGATORS[name].from_dense(tensor, rank),
+    )
+    for refused in refusals:
         with pytest.raises(ConfigurationError, match=message):
             refused()
+
+
+def test_all_other_forms_are_multi_affine() -> None:
     assert [name for name in AGGREGATORS if name not in MULTI_AFFINE] == ["max", "squashed"]
 
 

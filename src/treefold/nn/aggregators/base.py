@@ -22,8 +22,8 @@ class Aggregator(nn.Module, abc.ABC):
 
     Law: ``aggregator(children, label)`` equals ``contract(aggregator.to_dense(), [label, *children])`` for all inputs,
     in which `treefold.nn.math.functional.contract` appends the homogeneous coordinate one to each vector. Forms that divide
-    by the number of children have a tensor for each number: ``to_dense(n)`` is that for n children that are present. One form,
-    `Max`, is not multi-affine and has no tensor.
+    by the number of children have a tensor for each number: ``to_dense(n)`` is that for n children that are present. Two forms,
+    `Max` and `Squashed`, are not multi-affine and have no tensor.
 
     An absent child (⊥) is the zero state, so that its homogeneous vector is ``[0; 1]``; children beyond those given are
     absent. ``shared=True`` treats all slots alike. Shared forms with ``any_arity`` take any number of children, and there
@@ -352,6 +352,13 @@ def present_count(children: Tensor) -> Tensor:  # (N, L, C) -> (N, 1)
             [1.]])
     """
     return present(children).sum(1, keepdim=True).clamp_min(1).to(children.dtype)
+
+
+def no_tensor(name: str) -> ConfigurationError:
+    """Return the error of a form that is asked for a tensor, and is not multi-affine."""
+    return ConfigurationError(
+        f"{name} has no dense tensor, because it is not multi-affine; choose another form, such as mean or positional."
+    )
 
 
 def require_entries(name: str, entries: int) -> None:

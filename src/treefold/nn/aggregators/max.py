@@ -1,25 +1,21 @@
-"""The maximum of the children's images: the one form that is not multi-affine."""
+"""The maximum of the children's images, entry by entry."""
 
-from typing import Any, ClassVar, Final, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from treefold.errors import ConfigurationError
 from treefold.kernels.affine import copy
 from treefold.kernels.compile import inlined, kernel
 from treefold.kernels.fold import child_image, is_present, operator_of, width_of
 from treefold.kernels.layout import FormKernel
 from treefold.kernels.records import Gradients, Groups, Ints, Matrix, Plan, States, Tables, Vector, Weights
-from treefold.nn.aggregators.base import present
+from treefold.nn.aggregators.base import no_tensor, present
 from treefold.nn.aggregators.mean import Normalised
 from treefold.nn.aggregators.sum import affine_backward, write_affine
 
 # Axes:  N nodes of one level · L child slots · C state size · K output size · M label size
-_NO_TENSOR: Final = (
-    "Max has no dense tensor, because it is not multi-affine; choose another form, such as mean or positional."
-)
 
 
 @final
@@ -52,11 +48,11 @@ class Max(Normalised):
 
     def dense(self, arity: int) -> Tensor:
         """Refuse: there is no tensor."""
-        raise ConfigurationError(_NO_TENSOR)
+        raise no_tensor("Max")
 
     def decompose(self, tensor: Tensor) -> None:
         """Refuse: there is no tensor."""
-        raise ConfigurationError(_NO_TENSOR)
+        raise no_tensor("Max")
 
     def multiply_adds(self, arity: int | None = None) -> int:
         """Count L·C·K for the children and M·K for the label."""

@@ -5,13 +5,12 @@ from typing import Any, ClassVar, Final, final
 import torch
 from torch import Tensor, nn
 
-from treefold.errors import ConfigurationError
 from treefold.kernels.affine import tanh
 from treefold.kernels.compile import inlined, kernel
 from treefold.kernels.fold import child_image, is_present, label_image, operator_of
 from treefold.kernels.layout import FormKernel, GatePlaces
 from treefold.kernels.records import Gradients, Groups, Ints, Matrix, Plan, States, Tables, Vector, Weights
-from treefold.nn.aggregators.base import Aggregator, balance_output, present
+from treefold.nn.aggregators.base import Aggregator, balance_output, no_tensor, present
 
 # Axes:  N nodes of one level · L child slots · C state size · K output size · R rank · M label size
 _SAMPLE: Final = 2000
@@ -56,12 +55,12 @@ class Squashed(Aggregator):
         return inner.tanh()
 
     def dense(self, arity: int) -> Tensor:
-        """Refuse: the form is not multi-affine."""
-        raise ConfigurationError("Squashed expects no dense tensor to be asked for: it is not multi-affine.")
+        """Refuse: there is no tensor."""
+        raise no_tensor("Squashed")
 
     def decompose(self, tensor: Tensor) -> None:
-        """Refuse: the form is not multi-affine."""
-        raise ConfigurationError("Squashed expects no dense tensor to represent: it is not multi-affine.")
+        """Refuse: there is no tensor."""
+        raise no_tensor("Squashed")
 
     def multiply_adds(self, arity: int | None = None) -> int:
         """Count the votes of ``arity`` children, the gain, the label and the linear map."""
