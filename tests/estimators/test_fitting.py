@@ -24,6 +24,7 @@ from treefold import (
     TreeRegressor,
 )
 from treefold.errors import ConfigurationError, ShapeError, TrainingError, TreeError, TreefoldError, VocabularyError
+from treefold.nn.aggregators import Combined
 
 TREES = trees(60)
 TRAIN, OTHER = TREES[:40], TREES[40:]
@@ -327,3 +328,12 @@ def test_the_example_of_the_page_runs(capsys: pytest.CaptureFixture[str]) -> Non
     (block,) = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     exec(block, {})
     assert "trees like formulas" in capsys.readouterr().out
+
+
+def test_partial_fit_selects_no_parts_because_the_end_is_not_known() -> None:
+    trees = ["(MIN 1 2)", "(MAX 1 2)", "(SM 3 (MIN 4 5))", "(MED 1 2 3)"] * 5
+    model = TreeClassifier(recipe="operands", random_state=0, validation_fraction=0.0)
+    for _ in range(3):
+        model.partial_fit(trees, [1, 2, 7, 2] * 5, classes=[1, 2, 7])
+    sums = [part for part in model.saved_.model.modules() if isinstance(part, Combined)]
+    assert len(sums) == 4 and all(norm > 0 for each in sums for norm in each.part_norms())

@@ -458,7 +458,7 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
             training, done = saved.settings.training, 0
         if epochs is not None:  # the end is not known, so the rate cannot fall towards it
             further = {"epochs": done + epochs, "schedule": "constant", "warmup": 0.0}
-            further |= {"curriculum": None, "state_noise_end": None}
+            further |= {"curriculum": None, "state_noise_end": None, "selection": 0.0}
             changes = given.training.model_dump(exclude_unset=True) | further
             training = saved.settings.training.model_copy(update=changes)
         return dataclasses.replace(saved, settings=saved.settings.model_copy(update={"training": training}))
