@@ -332,8 +332,7 @@ def test_the_example_of_the_page_runs(capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_partial_fit_selects_no_parts_because_the_end_is_not_known() -> None:
     trees = ["(MIN 1 2)", "(MAX 1 2)", "(SM 3 (MIN 4 5))", "(MED 1 2 3)"] * 5
-    model = TreeClassifier(recipe="operands", random_state=0, validation_fraction=0.0)
-    for _ in range(3):
-        model.partial_fit(trees, [1, 2, 7, 2] * 5, classes=[1, 2, 7])
+    model = TreeClassifier(recipe="operands", batch_size=2, random_state=0, validation_fraction=0.0)
+    model.partial_fit(trees, [1, 2, 7, 2] * 5, classes=[1, 2, 7])
     sums = [part for part in model.saved_.model.modules() if isinstance(part, Combined)]
     assert len(sums) == 4 and all(norm > 0 for each in sums for norm in each.part_norms())
