@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Final
 from treefold.sweeps.report.summary import NONE, Cell, Row, Table
 
 if TYPE_CHECKING:
-    from treefold.sweeps.report.document import Document
+    from treefold.sweeps.report.document import Best, Document
 
 _LONG: Final = 32  # characters of a name that is shown in several lines of the page
 _PAGE_STYLE: Final = Path(__file__).with_name("page.css")
+_NEXT: Final = "What to try next"
+_TRAIN: Final = "All its settings are in {}, beside this report. This command trains it:"
 _LAST_LATIN: Final = 0x17F
 _LATEX_SPECIAL: Final = {
     "\\": r"\textbackslash{}",
@@ -54,14 +56,17 @@ def to_markdown(document: "Document") -> str:
     """Write the document as Markdown; the figures are files next to it."""
     parts = [f"# {_md(document.title)}", *map(_md, document.introduction)]
     parts += [_md_items(map(": ".join, document.facts)), f"**{_md(document.conclusion)}**"]
+    for each in document.bests:
+        parts += [f"## {_md(best_title(each, document))}", f"{_md(each.words)}.", _md_items(map(" = ".join, each.settings))]
+        parts += [_TRAIN.format(_md(each.file)), f"    {each.command}", *([_md(each.note)] if each.note else [])]
     for table in document.tables:
         parts += [f"## {_md(table.title)}", _md(table.caption), _md_table(table)]
         parts += [_md_items(table.notes)] if table.notes else []
     parts += ["## Figures"] if document.figures else []
     for figure in document.figures:
         parts += [f"### {_md(figure.title)}", f"![{_md(figure.description)}]({figure.name}.png)", _md(figure.caption)]
-    if document.remarks:
-        parts += ["## Remarks", _md_items(document.remarks)]
+    parts += [f"## {_NEXT}", _md_items(document.steps)] if document.steps else []
+    parts += ["## Remarks", _md_items(document.remarks)] if document.remarks else []
     parts += ["## Versions and data", _md_items(map(": ".join, document.versions))]
     return "\n\n".join(parts) + "\n"
 
@@ -99,14 +104,18 @@ def to_latex(document: "Document") -> str:
     parts = [f"{_LATEX_PREAMBLE}\\title{{{_tex(document.title)}}}\n\\date{{}}\n\\begin{{document}}\n\\maketitle"]
     parts += [_tex(paragraph) for paragraph in document.introduction]
     parts += [_tex_items(map(": ".join, document.facts)), f"\\textbf{{{_tex(document.conclusion)}}}"]
+    for each in document.bests:
+        parts += [f"\\section*{{{_tex(best_title(each, document))}}}", f"{_tex(each.words)}."]
+        parts += [_tex_items(map(" = ".join, each.settings)), _TRAIN.format(_tex(each.file))]
+        parts += [f"\\texttt{{{_tex(each.command)}}}", *([_tex(each.note)] if each.note else [])]
     parts += [_tex_table(table) for table in document.tables]
     parts += [
         f"\\begin{{figure}}[htbp]\n\\centering\n\\includegraphics[width=0.75\\textwidth]{{{figure.name}.png}}\n"
         f"\\caption{{{_tex(figure.title)}. {_tex(figure.caption)}}}\n\\label{{fig:{figure.name}}}\n\\end{{figure}}"
         for figure in document.figures
     ]
-    if document.remarks:
-        parts += [r"\section*{Remarks}", _tex_items(document.remarks)]
+    parts += [f"\\section*{{{_NEXT}}}", _tex_items(document.steps)] if document.steps else []
+    parts += [r"\section*{Remarks}", _tex_items(document.remarks)] if document.remarks else []
     parts += [r"\section*{Versions and data}", _tex_items(map(": ".join, document.versions))]
     return "\n\n".join([*parts, r"\end{document}"]) + "\n"
 
@@ -171,8 +180,10 @@ def _tex_cell(cell: Cell, side: str, *, head: bool) -> str:
 def to_html(document: "Document") -> str:
     """Write the document as one HTML page that contains its figures and style."""
     title = html.escape(document.title)
-    links = [(table.name, table.title) for table in document.tables]
+    links = [("best", "Best configuration")] if document.bests else []
+    links += [(table.name, table.title) for table in document.tables]
     links += [("figures", "Figures")] if document.figures else []
+    links += [("next", _NEXT)] if document.steps else []
     links += [("remarks", "Remarks")] if document.remarks else []
     links += [("versions", "Versions and data")]
     parts = [
@@ -186,6 +197,7 @@ def to_html(document: "Document") -> str:
         '<nav aria-label="Contents"><ul>',
         *[f'<li><a href="#{name}">{html.escape(text)}</a></li>' for name, text in links],
         "</ul></nav>\n<main>",
+        *([f'<div id="best">{"".join(_html_best(each, document) for each in document.bests)}</div>'] if document.bests else []),
         *[_html_table(table) for table in document.tables],
     ]
     if document.figures:
@@ -196,14 +208,31 @@ def to_html(document: "Document") -> str:
             for figure in document.figures
         ]
         parts.append("</div>\n</section>")
-    if document.remarks:
-        remarks = "".join(f"<li>{html.escape(remark)}</li>" for remark in document.remarks)
-        parts.append(f'<section id="remarks">\n<h2>Remarks</h2>\n<ul>{remarks}</ul>\n</section>')
+    for name, heading, items in (("next", _NEXT, document.steps), ("remarks", "Remarks", document.remarks)):
+        if items:
+            listed = "".join(f"<li>{html.escape(item)}</li>" for item in items)
+            parts.append(f'<section id="{name}">\n<h2>{heading}</h2>\n<ul>{listed}</ul>\n</section>')
     versions = "".join(map(_html_pair, document.versions))
     parts.append(
         f'<section id="versions">\n<h2>Versions and data</h2>\n<dl class="versions">{versions}</dl>\n</section>'
     )
     return "\n".join([*parts, "</main>\n</body>\n</html>"]) + "\n"
+
+
+def best_title(found: "Best", document: "Document") -> str:
+    """Return the heading above the best configuration, with the grid's name if there are several."""
+    return "Best configuration" if len(document.bests) == 1 else f"Best configuration of {found.title}"
+
+
+def _html_best(found: "Best", document: "Document") -> str:
+    pairs = "".join(f"<div>{_html_pair(pair)}</div>" for pair in found.settings)
+    note = f"<p>{html.escape(found.note)}</p>" if found.note else ""
+    return (
+        f"<section>\n<h2>{html.escape(best_title(found, document))}</h2>\n<p>{html.escape(found.words)}.</p>\n"
+        + (f'<dl class="settings">{pairs}</dl>\n' if pairs else "")
+        + f"<p>{_TRAIN.format(f'<code>{html.escape(found.file)}</code>')}</p>\n<pre>{html.escape(found.command)}</pre>\n"
+        + f"<details><summary>All settings</summary><pre>{html.escape(found.toml)}</pre></details>\n{note}</section>"
+    )
 
 
 def _html_pair(pair: tuple[str, str]) -> str:
