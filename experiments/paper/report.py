@@ -66,8 +66,8 @@ def compose(gathered: Gathered, *, figures: bool = True) -> Document:
     beyond = [each for each in summaries if id(each) not in placed]
     if beyond:
         caption = (
-            f"Kinds, sizes, data and settings beyond the paper's tables. {units_of(beyond)} N par. is counted as in the paper if it has "
-            "the form; otherwise it counts all parameters of one aggregator."
+            f"Kinds, sizes, data and settings beyond the paper's tables. {units_of(beyond)} N par. is counted as in the paper "
+            "if it has the form; otherwise it counts all parameters of one aggregator."
         )
         tables.append(summary_table("table-beyond", "Beyond the paper", caption, beyond, summaries, aggregators=True))
     for table in PAPER_TABLES.values():
@@ -268,7 +268,8 @@ def paper_studies(summaries: Sequence[Summary]) -> list[Study]:
             studies.append(Study(name, slug, tuple(members), palette, of_aggregators=True))
             continue
         points = {kind: [(row.parameters, row.mean) for row in rows] for kind, rows in table.validation.items()}
-        reference = Reference("the paper", points)
+        apart = [kind for kind, rows in table.validation.items() if len({row.rank for row in rows}) > 1]
+        reference = Reference("the paper", points, apart)
         studies.append(Study(table.name, slug, tuple(members), palette, reference, of_aggregators=True))
     return studies
 

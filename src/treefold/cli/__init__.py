@@ -32,7 +32,10 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "compress": ("model:compress", "Decompose the tensors of a trained model into a form with fewer parameters."),
     "recipes": ("train:recipes", "List the recipes that ship with the library, or print one of them."),
     "sweep": ("sweep:sweep", "Train all configurations of a grid, and write a line of results for each run."),
-    "report": ("report:report", "Write a report on sweeps: the best configuration, tables, figures, and what to try next."),
+    "report": (
+        "report:report",
+        "Write a report on sweeps: the best configuration, tables, figures, and what to try next.",
+    ),
 }
 _MARKUP: Final = "markdown"
 _INTERRUPTED: Final = 130

@@ -20,13 +20,15 @@ def report(
     out_folder: Annotated[
         Path | None, typer.Option("--out", help="Folder for the report; default: `report` in the first DIR.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the report in this folder, but nothing else.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace the report in this folder, but nothing else.")
+    ] = False,
     plugins: Plugins = None,
 ) -> None:
     """Write a report on sweeps: the best configuration, tables, figures, and what to try next.
 
-    Writes report.html (one page that needs no other file), report.md, report.tex, each figure as PNG and SVG, and best.toml with the
-    settings of the best configuration. Results of several sweeps are reported together. A sweep need not be finished.
+    Writes report.html (one page that needs no other file), report.md, report.tex, each figure as PNG and SVG, and best.toml
+    with the settings of the best configuration. Results of several sweeps are reported together. A sweep need not be finished.
 
     Example: `treefold report sweeps/mine sweeps/other --out report`
     """
@@ -46,4 +48,6 @@ def show(document: "Document", files: Sequence[Path]) -> None:
     for step in document.steps:
         say(f"- {step}")
     best = "".join(f", {found.file}" for found in document.bests)
-    say(f"{files[0].parent}: report.html, report.md, report.tex{best}, and {len(document.figures)} figures as PNG and SVG")
+    say(
+        f"{files[0].parent}: report.html, report.md, report.tex{best}, and {len(document.figures)} figures as PNG and SVG"
+    )

@@ -40,7 +40,9 @@ def sweep(
     only: Annotated[
         list[str] | None, typer.Option(help="Only this kind, or this configuration: 'Hosvd c=20 r=3'; may be repeated.")
     ] = None,
-    with_report: Annotated[bool, typer.Option("--report", help="At the end, write a report to `report` in --out.")] = False,
+    with_report: Annotated[
+        bool, typer.Option("--report", help="At the end, write a report to `report` in --out.")
+    ] = False,
     plugins: Plugins = None,
 ) -> None:
     """Train all configurations of a grid, and write a line of results for each run.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, final
 
-from pydantic import ConfigDict, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
 from treefold.errors import ForestFileError
 from treefold.files import atomic_file
@@ -58,7 +58,7 @@ class Stopped(Settings):
 
 @final
 class SweepFacts(Settings):
-    """The content of ``sweep.json``: the runs of the latest grid by key, the folder of its data, and which runs failed, and why."""
+    """The content of ``sweep.json``: the latest grid, the folder of its data, its runs by key, and which failed, and why."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -66,7 +66,7 @@ class SweepFacts(Settings):
     description: str = ""
     data: str
     runs: dict[str, str]
-    failed: dict[str, str] = {}
+    failed: dict[str, str] = Field(default_factory=dict)
 
     @classmethod
     def read(cls, folder: Path) -> "SweepFacts | None":
@@ -104,7 +104,7 @@ class RunResult(Settings):
     test: float | None
     curves: dict[str, list[float]]
     groups: dict[str, dict[str, tuple[int, int]]]
-    scores: dict[str, float] = {}
+    scores: dict[str, float] = Field(default_factory=dict)
     classes: tuple[str, ...] = ()
     confusion: tuple[tuple[int, ...], ...] = ()
     seconds: float

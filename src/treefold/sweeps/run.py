@@ -260,7 +260,7 @@ def _result(run: Run, data: Dataset, folder: Path, stopped: Mapping[str, Any] | 
 def _answers(evaluation: Evaluation) -> dict[str, Any]:
     """Return all scores, and the confusion matrix if the classes are few."""
     facts = evaluation.to_json()
-    few = 0 < len(evaluation.classes) <= _MOST_CLASSES
+    few = 0 < len(evaluation.confusion) <= _MOST_CLASSES
     scores = {name: round(score, 6) for name, score in evaluation.scores.items()}
     return {"scores": scores, **({name: facts[name] for name in ("classes", "confusion")} if few else {})}
 

@@ -16,7 +16,15 @@ _WIDE_GAP: Final = 0.05  # between the accuracies on training and validation exa
 _SMALL_GAP: Final = 0.01
 _MUCH_LARGER: Final = 1.5  # ratio of the losses on validation and training examples
 _FACTOR: Final = 2
-_UNTRIED: Final = ("learning_rate", "state_size", "weight_decay", "dropout", "batch_size")
+# What is often worth varying, and what to try in place of zero.
+_UNTRIED: Final = {
+    "rank": (),
+    "learning_rate": (),
+    "state_size": (),
+    "weight_decay": (0.0001, 0.001),
+    "dropout": (0.1, 0.3),
+    "batch_size": (),
+}
 
 
 def next_steps(summaries: Sequence[Summary]) -> list[str]:
@@ -71,11 +79,12 @@ def _epochs(top: Summary, summaries: Sequence[Summary]) -> list[str]:
     steps = []
     epochs = top.first.settings.training.epochs
     late = [run for run in top.runs if run.epochs >= epochs and run.best_epoch > (1 - _LAST_EPOCHS) * epochs]
-    constant = top.first.settings.training.schedule == "constant"  # otherwise the rate ends at zero, and the last epochs are best
-    if late and constant:
+    if (
+        late and top.first.settings.training.schedule == "constant"
+    ):  # if the rate ends at zero, the last epochs are best anyway
         steps.append(
-            f"The best configuration was still improving at its last epoch in {len(late)} of {_runs(len(top.runs))}: raise epochs, "
-            f"for example to {_FACTOR * epochs}, or anneal the rate with schedule = cosine."
+            f"The best configuration was still improving at its last epoch in {len(late)} of {_runs(len(top.runs))}: raise "
+            f"epochs, for example to {_FACTOR * epochs}, or anneal the rate with schedule = cosine."
         )
     stopped = sum(run.stopped is not None for each in summaries for run in each.runs)
     if stopped:
@@ -99,22 +108,16 @@ def _fit(top: Summary, summaries: Sequence[Summary]) -> list[str]:
     if not gaps:
         return []
     training, validation = np.mean(gaps, axis=0).tolist()
-    less = "more examples, a larger weight_decay, dropout or label_dropout, or a smaller model"
-    if measure.is_share and training - validation > _WIDE_GAP:
-        return [
-            f"The best configuration has {measure.short(training)} on training examples and {measure.short(validation)} on validation: "
-            f"it learns them by heart. Try {less}."
-        ]
-    if measure.is_share and training - validation < _SMALL_GAP and validation < 1 - _WIDE_GAP:
-        return [
-            f"The best configuration is no better on training examples ({measure.short(training)}) than on validation "
-            f"({measure.short(validation)}): it is too small, or trained too briefly. Try a larger state_size or more epochs."
-        ]
-    if not measure.is_share and validation > _MUCH_LARGER * training > 0:
-        return [
-            f"The loss of the best configuration is {training:.3g} on training examples and {validation:.3g} on validation: it "
-            f"learns them by heart. Try {less}."
-        ]
+    scores = f"{measure.short(training)} on training examples and {measure.short(validation)} on validation"
+    less = "It overfits: try more examples, a larger weight_decay, dropout or label_dropout, or a smaller model."
+    if not measure.is_share:
+        is_wide = validation > _MUCH_LARGER * training > 0
+        losses = f"{training:.3g} on training examples and {validation:.3g} on validation"
+        return [f"The best configuration has a loss of {losses}. {less}"] if is_wide else []
+    if training - validation > _WIDE_GAP:
+        return [f"The best configuration has {scores}. {less}"]
+    if training - validation < _SMALL_GAP and validation < 1 - _WIDE_GAP:
+        return [f"The best configuration has {scores}. It underfits: try a larger state_size, or more epochs."]
     return []
 
 
@@ -129,12 +132,11 @@ def _seeds(top: Summary, summaries: Sequence[Summary]) -> list[str]:
     close = [each for each in others if top.validation.mean - _validation(each) < top.validation.deviation]
     if not close:
         return []
-    second = max(close, key=_validation)
-    count = len(close)
-    rest = "another configuration is" if count == 1 else f"{count} other configurations are"
+    second, more = title_of(max(close, key=_validation), summaries), len(close) - 1
+    who = f"“{second}” is" if not more else f"“{second}” and {more:,} more are"
     return [
-        f"Seeds differ more than configurations: {rest} within one standard deviation of the best, first {title_of(second, summaries)}. "
-        f"List more seeds than {len(top.runs)}, or choose the cheapest of them."
+        f"Seeds differ more than the best configurations: {who} within one standard deviation of the best. "
+        f"List more than {len(top.runs)} seeds, or choose the cheapest of these."
     ]
 
 
@@ -144,16 +146,12 @@ def _validation(summary: Summary) -> float:
 
 def _untried(top: Summary, summaries: Sequence[Summary]) -> list[str]:
     """Name one number that all configurations share."""
-    names = ("rank", *_UNTRIED) if top.rank is not None else _UNTRIED
-    changed = varied(summaries) if len(summaries) > 1 else []
-    for name in names:
+    for name, instead_of_zero in _UNTRIED.items():
         value = top.settings[name]
-        if name in changed or value is None or isinstance(value, bool):
+        if value is None or any(each.settings[name] != value for each in summaries):
             continue
-        values = [0.1, 0.3] if not value else [extended(value, _FACTOR * value), value, extended(value, value / _FACTOR)]
-        if isinstance(value, int):
-            values = [max(1, value // _FACTOR), value, _FACTOR * value]
-        possible = [each for each in dict.fromkeys([value, *values]) if _is_possible(name, each)]
-        words = ", ".join(map(value_text, sorted(possible)))
+        half = value // _FACTOR if isinstance(value, int) else float(f"{value / _FACTOR:.2g}")
+        values = (half, value, _FACTOR * value) if value else (value, *instead_of_zero)
+        words = ", ".join(value_text(each) for each in values if _is_possible(name, each))
         return [f"Not varied yet: {name}. Try {name} = [{words}] in the grid."]
     return []

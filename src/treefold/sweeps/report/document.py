@@ -8,7 +8,15 @@ from typing import Final, final
 
 from treefold.files import atomic_folder, require_replaceable
 from treefold.sweeps.report.advice import next_steps
-from treefold.sweeps.report.figures import Figure, Study, confusion_of, figures_of, require_matplotlib, studies_of
+from treefold.sweeps.report.figures import (
+    Figure,
+    Study,
+    confusion_of,
+    figures_of,
+    require_matplotlib,
+    studies_of,
+    time_unit,
+)
 from treefold.sweeps.report.formats import to_html, to_latex, to_markdown
 from treefold.sweeps.report.summary import (
     Data,
@@ -44,7 +52,7 @@ class Best:
     command: str
     file: str  # of all settings, beside the report
     toml: str
-    note: str = ""
+    evaluate: str = ""  # the command that shows the confusion matrix, if results have none
 
 
 @final
@@ -77,16 +85,22 @@ def compose(gathered: Gathered, *, figures: bool = True) -> Document:
     studies = studies_of(summaries)
     several = len(studies) > 1
     bests = [found for study in studies if (found := _best(study, gathered, several=several)) is not None]
-    leaders = [f"{f'{found.title}: ' if several else ''}{found.words}" for found in bests]
-    steps = [f"{f'{study.title}: ' if several else ''}{step}" for study in studies for step in next_steps(study.summaries)]
+    leaders = [f"{f'{found.title}, ' if several else ''}{found.words}" for found in bests]
+    steps = [
+        f"{f'{study.title}: ' if several else ''}{step}" for study in studies for step in next_steps(study.summaries)
+    ]
     if gathered.unfinished:
-        steps.insert(0, f"Start the sweep again: it continues with the runs that are not finished ({gathered.unfinished:,}).")
+        steps.insert(
+            0, f"Start the sweep again: it continues with the runs that are not finished ({gathered.unfinished:,})."
+        )
     return Document(
         title=f"Results of {', '.join(study.title for study in studies)}",
         introduction=gathered.descriptions,
         facts=key_figures(gathered, summaries),
         conclusion=f"Best on validation: {'; '.join(leaders)}." if leaders else "No run has a validation score.",
-        tables=(summary_table("results", "Results", f"Every configuration. {units_of(summaries)}", summaries, summaries),),
+        tables=(
+            summary_table("results", "Results", f"Every configuration. {units_of(summaries)}", summaries, summaries),
+        ),
         figures=tuple(figure for study in studies for figure in figures_of(study)) if figures else (),
         remarks=gathered.remarks,
         versions=versions_of(gathered.results),
@@ -103,20 +117,18 @@ def _best(study: Study, gathered: Gathered, *, several: bool) -> Best | None:
     data = shlex.quote(source.data) if source and source.data else "DATA"
     names = varied(study.summaries) if len(study.summaries) > 1 else ["aggregator", "state_size", "rank"]
     file = f"best-{study.slug}.toml" if several else "best.toml"
-    note = ""
-    if top.measure.is_share and confusion_of(top) is None:
-        run = shlex.quote(str(source.run)) if source else "RUN"
-        note = f"These results have no confusion matrix; this shows it: treefold evaluate {run} {data}"
+    run = shlex.quote(str(source.run)) if source else "RUN"
+    is_unseen = top.measure.is_share and confusion_of(top) is None
     scores = [f"{top.measure.name} {_with_unit(top.measure, top.validation)} on validation"]
     scores += [f"{_with_unit(top.measure, top.test)} on the test set"] if top.test else []
     return Best(
         title=study.title,
-        words=f"{title_of(top, study.summaries)}, {', '.join(scores)}",
+        words=f"{title_of(top, study.summaries)}: {', '.join(scores)}",
         settings=tuple((name, value_text(top.settings[name])) for name in names),
         command=f"treefold train {data} --out runs/best --config {file}",
         file=file,
         toml=to_toml(top.first.settings, complete=True),
-        note=note,
+        evaluate=f"treefold evaluate {run} {data}" if is_unseen else "",
     )
 
 
@@ -133,14 +145,15 @@ def units_of(summaries: Sequence[Summary]) -> str:
 def key_figures(gathered: Gathered, summaries: Sequence[Summary]) -> tuple[tuple[str, str], ...]:
     """Return the numbers of runs, configurations and seeds, and the time of training."""
     distinct = {result.key: result for result in gathered.results}
-    hours = sum(result.busy_seconds for result in distinct.values()) / 3600
+    seconds = sum(result.busy_seconds for result in distinct.values())
+    size, unit = time_unit(seconds)
     counts = sorted({len(each.runs) for each in summaries})
     of = f" of {len(distinct) + gathered.unfinished:,}" if gathered.unfinished else ""
     return (
         ("finished runs", f"{len(distinct):,}{of}"),
         ("configurations", f"{len(summaries):,}"),
         ("seeds for each", str(counts[0]) if len(counts) == 1 else f"{counts[0]}–{counts[-1]}"),
-        ("hours of training", f"{hours:,.1f}") if hours >= 1 else ("minutes of training", f"{60 * hours:,.1f}"),
+        (f"{unit} of training", f"{seconds / size:,.1f}"),
     )
 
 
@@ -160,8 +173,8 @@ def write_report(
 ) -> tuple[Document, list[Path]]:
     """Read the results of sweeps and write their report into ``out``, by default ``report`` in the first folder.
 
-    An existing report is replaced with ``force``, any other folder never. Returns the document and the files written. Equal results
-    give equal bytes.
+    An existing report is replaced with ``force``, any other folder never. Returns the document and the files written.
+    Equal results give equal bytes.
     """
     require_matplotlib()
     out = folders[0] / "report" if out is None else out

@@ -1,12 +1,12 @@
 """The figures of a report, as PNG and SVG: equal results give equal bytes, and nothing refers outside the file."""
 
-import html
 import io
 import itertools
 import math
 import re
+import textwrap
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, final
@@ -15,13 +15,26 @@ import numpy as np
 import numpy.typing as npt
 
 from treefold.errors import ConfigurationError
-from treefold.sweeps.report.summary import Measure, Spread, Summary, best, numbers_of, same_kind, title_of, varied
+from treefold.sweeps.report.summary import (
+    Data,
+    DataNames,
+    Measure,
+    Spread,
+    Summary,
+    best,
+    numbers_of,
+    same_kind,
+    title_of,
+    varied,
+)
+from treefold.trees.drawing import escaped
+from treefold.trees.tree import _printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _WIDTH, _HEIGHT = 4.4, 3.2  # inches; on a phone a point of text is then about a pixel
-_LONGEST, _HALF = 46, 20  # characters of a name in a legend with one column, and with two
+_LONGEST, _HALF = 46, 20  # characters of a line in a legend with one column, and with two
 _STYLE: Final = Path(__file__).with_name("figures.mplstyle")
 
 # The colours of Okabe and Ito, which colour-blind readers can tell apart, without the pale yellow; markers differ too.
@@ -29,7 +42,12 @@ _COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4
 _MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h")
 _LINES: Final = ("-", "--", "-.", ":")
 
-_PAGE_COLOURS: Final = {"#1f2933": "ink", "#ffffff": "sheet", "#e4e7eb": "line"}  # in a page they follow light or dark
+_PAGE_COLOURS: Final = {
+    "#1f2933": "ink",
+    "#ffffff": "sheet",
+    "#e4e7eb": "line",
+    "#0072b2": "blue",
+}  # for light and dark pages
 
 _GROUPS: Final = {  # name in file names, name in titles, label of the axis
     "by_operators": ("operators", "number of operators", "number of operators, of the longer sentence"),
@@ -44,6 +62,7 @@ _SHOWN: Final = 5  # configurations with a learning curve if there is only one k
 _WRITTEN_CLASSES: Final = 12  # of a confusion matrix with numbers
 _LONGEST_CLASS: Final = 14  # characters
 _LOWEST_SHOWN: Final = -1.0  # of R², which has no lower bound
+_NOT_SHOWN: Final = " Scores below −1 are not shown."
 
 
 class Look(NamedTuple):
@@ -65,10 +84,14 @@ def look(place: int) -> Look:
 
 
 class Reference(NamedTuple):
-    """Published values to draw beside ours: for each kind, pairs of parameters and validation score in %."""
+    """Published values to draw beside ours: for each kind, pairs of parameters and validation score in %.
+
+    Those of a kind are joined, unless they are ``apart`` because they differ in more than one setting.
+    """
 
     name: str
     points: Mapping[str, Sequence[tuple[int, float]]]
+    apart: Collection[str] = ()
 
 
 class Shown(NamedTuple):
@@ -174,7 +197,7 @@ class Figure:
         text = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)  # comments repeat labels, which may contain anything
         head, tail = text.split(">", 1)
         head = re.sub(r'\s(xmlns(:\w+)?|width|height|version)="[^"]*"', "", head)
-        head = head.replace("<svg", f'<svg role="img" aria-label="{html.escape(self.description)}"', 1)
+        head = head.replace("<svg", f'<svg role="img" aria-label="{escaped(self.description)}"', 1)
         text = f"{head}>{tail}".replace("xlink:href=", "href=")
         for colour, variable in _PAGE_COLOURS.items():
             text = re.sub(rf"(?<=: ){colour}\b", f"var(--{variable})", text)
@@ -210,69 +233,82 @@ def _line(name: str, look: Look, members: Iterable[Summary], x: Callable[[Summar
 
 def _parameters(study: Study) -> Figure | None:
     """Draw validation score against parameters, with the reference values if there are any."""
+    if len(study.summaries) > 1 and len({study.parameters(each) for each in study.summaries}) == 1:
+        return None
     what = "parameters of one aggregation" if study.of_aggregators else "parameters of the model"
     reference, ours = study.reference, ", ours" if study.reference else ""
     lines: list[Line] = []
     for place, kind in enumerate(study.kinds):
         joined = _joined(study, kind)
-        for number, (name, members) in enumerate(joined):
+        for number, (name, members, is_line) in enumerate(joined):
             colour, marker, stroke = study.look(kind) if len(study.kinds) > 1 else look(number)
             marker = _MARKERS[(place + len(_GROUPS) * number) % len(_MARKERS)] if number else marker
-            stroke = _LINES[number % len(_LINES)] if len(members) > 1 else "none"
+            stroke = _LINES[number % len(_LINES)] if is_line else "none"
             lines.append(_line(f"{name}{ours}", Look(colour, marker, stroke), members, study.parameters))
-    if len(lines) > _MOST_LINES:
+    if sum(line.look.linestyle != "none" for line in lines) > _MOST_LINES:
         lines = [
             _line(f"{kind}{ours}", study.look(kind)._replace(linestyle="none"), study.of(kind), study.parameters)
             for kind in study.kinds
         ]
 
     def paint(axes: "Axes") -> None:
-        for kind, values in reference.points.items() if reference else ():
-            axes.plot(
-                *zip(*sorted(values), strict=True),
-                color=study.look(kind).color,
-                marker=study.look(kind).marker,
-                linestyle=(0, (1, 1.6)),
-                linewidth=1,
-                markersize=4.5,
-                markerfacecolor="white",
-                zorder=4,
-                label=f"{kind}, {reference.name if reference else ''}",
-            )
+        if reference is not None:
+            _plot_reference(axes, reference, study)
         _logarithmic(axes)
 
     said = []
     for kind, values in reference.points.items() if reference else ():
         parameters, score = max(values, key=lambda value: value[1])
         said.append(f"{kind} in {reference.name if reference else ''}: best {score:.1f} % with {parameters:,}")
-    hollow = f" Hollow and dotted: {reference.name}." if reference else ""
+    hollow = f" Hollow: {reference.name}." if reference else ""
     return _scores(study, "parameters", "parameters", what, lines, paint, said, hollow)
 
 
-def _joined(study: Study, kind: str) -> list[tuple[str, list[Summary]]]:
-    """Split the configurations of a kind into lines, each along the number that changes parameters most; others are points."""
-    found: list[tuple[str, list[Summary]]] = []
-    for grid in dict.fromkeys(each.grid for each in study.of(kind)):
-        members = [each for each in study.of(kind) if each.grid == grid]
-        ways = [_split(members, name) for name in varied(members) if numbers_of(name, members)]
-        name, lines = max(
-            ((name, lines) for name, lines in ways), key=lambda way: _reach(study, way[1]), default=("", [members])
+def _plot_reference(axes: "Axes", reference: Reference, study: Study) -> None:
+    for kind, values in reference.points.items():
+        axes.plot(
+            *zip(*sorted(values), strict=True),
+            color=study.look(kind).color,
+            marker=study.look(kind).marker,
+            linestyle="none" if kind in reference.apart else (0, (1, 1.6)),
+            linewidth=1,
+            markersize=4.5,
+            markerfacecolor="white",
+            zorder=4,
+            label=f"{kind}, {reference.name}",
         )
-        if not name or not _reach(study, lines):
-            found.append((kind, members))
+
+
+def _joined(study: Study, kind: str) -> list[tuple[str, list[Summary], bool]]:
+    """Split the configurations of a kind into lines, each along the number that changes parameters most, and points.
+
+    Returns their names, and whether they are a line.
+    """
+    found: list[tuple[str, list[Summary], bool]] = []
+    data, groups = DataNames(study.summaries), dict[tuple[str, Data], list[Summary]]()
+    for each in study.of(kind):
+        groups.setdefault((each.grid, each.data), []).append(each)
+    grids = {grid for grid, _ in groups}
+    for (grid, _), members in groups.items():
+        where = ", ".join(filter(None, (grid if len(grids) > 1 else "", data.name(members[0]))))
+        where = f" ({where})" if where else ""
+        ways = [(name, _split(members, name)) for name in varied(members) if numbers_of(name, members)]
+        name, lines = max(ways, key=lambda way: _reach(study, way[1]), default=("", []))
+        if not _reach(study, lines):
+            found.append((f"{kind}{where}", members, False))
             continue
         alone = [each for line in lines if len(line) == 1 for each in line]
-        found += [(title_of(line[0], members, [name]), line) for line in lines if len(line) > 1]
-        found += [(f"{kind}, others", alone)] if alone else []
+        found += [(f"{title_of(line[0], members, [name])}{where}", line, True) for line in lines if len(line) > 1]
+        found += [(f"{kind}, others{where}", alone, False)] if alone else []
     return found
 
 
-def _split(members: Sequence[Summary], name: str) -> tuple[str, list[list[Summary]]]:
-    """Split summaries into those that differ only in one setting, and are on the same data."""
-    lines: dict[tuple[str, object], list[Summary]] = {}
+def _split(members: Sequence[Summary], name: str) -> list[list[Summary]]:
+    """Split summaries into those that differ in one setting only."""
+    lines: dict[str, list[Summary]] = {}
     for each in members:
-        lines.setdefault((each.without(name), each.data), []).append(each)
-    return name, list(lines.values())
+        lines.setdefault(each.without(name), []).append(each)
+    return list(lines.values())
 
 
 def _reach(study: Study, lines: Sequence[Sequence[Summary]]) -> float:
@@ -320,9 +356,7 @@ def _number_axis(lines: Sequence[Line]) -> Callable[["Axes"], None]:
 def _times(study: Study) -> Figure | None:
     """Draw validation score against the time of a run."""
     seconds = [each.seconds.mean for each in study.summaries if each.seconds]
-    size, unit = next(
-        (each for each in ((3600, "hours"), (60, "minutes")) if seconds and max(seconds) >= 2 * each[0]), (1, "seconds")
-    )
+    size, unit = time_unit(max(seconds, default=0.0))
     lines = [
         _line(
             kind,
@@ -358,21 +392,23 @@ def _scores(
     lines, measure = [line for line in lines if line.points], study.measure
     if not lines:
         return None
-    lowest = -math.inf if measure.is_share else _LOWEST_SHOWN
-    if any(spread.mean < lowest for line in lines for _, spread in line.points):
-        note = f"{note} Scores below {lowest:g} are not shown."
+    if any(spread.mean < _LOWEST_SHOWN for line in lines for _, spread in line.points):
+        note += _NOT_SHOWN
     bars = "bars of one standard deviation" if any(s.deviation for line in lines for _, s in line.points) else ""
 
     def paint(axes: "Axes") -> None:
         for line in lines:
-            known = [(x, spread) for x, spread in line.points if spread.mean >= lowest]
+            known = [(x, spread) for x, spread in line.points if spread.mean >= _LOWEST_SHOWN]
             means = np.array([spread.mean for _, spread in known])
             deviations = np.array([spread.deviation or 0.0 for _, spread in known])
-            below = deviations if not measure.is_share else np.minimum(deviations, means)
+            below = (
+                np.minimum(deviations, means) if measure.is_share else deviations
+            )  # no bar ends where no score can be
+            above = np.minimum(deviations, np.maximum(1 - means, 0))
             axes.errorbar(
                 [x for x, _ in known],
                 measure.factor * means,
-                yerr=measure.factor * np.stack([below, np.minimum(deviations, 1 - means)]),
+                yerr=measure.factor * np.stack([below, above]),
                 **line.look._asdict(),
                 capsize=2.5,
                 elinewidth=1,
@@ -465,6 +501,7 @@ def _curves(study: Study) -> Figure | None:
                 values = [measure.factor * score for score in curve]
                 axes.plot(range(1, len(curve) + 1), values, color=shown.look.color, alpha=0.3, linewidth=0.8)
             mean = measure.factor * mean_curve(found)
+            mean[mean < _LOWEST_SHOWN] = np.nan
             style = {**shown.look._asdict(), "markevery": max(1, len(mean) // 8), "clip_on": False}
             axes.plot(np.arange(1, len(mean) + 1), mean, **style, label=label(shown.name))
         if training:
@@ -487,7 +524,12 @@ def _curves(study: Study) -> Figure | None:
         f"{study.slug}-curves",
         f"{study.title}: learning curves",
         f"For {_chosen(study)}. Thick: the mean over seeds, as far as all of them were trained; thin: each seed."
-        + (" Dotted: on the training examples, as the weights were during the epoch." if training else ""),
+        + (" Dotted: on the training examples, as the weights were during the epoch." if training else "")
+        + (
+            _NOT_SHOWN
+            if any(score < _LOWEST_SHOWN for _, found in curves for curve in found for score in curve)
+            else ""
+        ),
         f"Validation {measure.name} on {study.title} against epochs, mean over seeds. {'; '.join(said)}.",
         *draw(paint),
     )
@@ -525,17 +567,22 @@ def _confusion(study: Study) -> Figure | None:
         for row, column in np.argwhere(counts) if len(classes) <= _WRITTEN_CLASSES else ():
             colour = "#fefefe" if shares[row, column] > 0.55 else "#1f2934"
             text = f"{counts[row, column]:,}"
-            axes.text(column, row, text, ha="center", va="center", color=colour, fontsize=8 if len(classes) < 9 else 6.5)
+            axes.text(
+                column, row, text, ha="center", va="center", color=colour, fontsize=8 if len(classes) < 9 else 6.5
+            )
 
     wrong = counts * (1 - np.eye(len(classes), dtype=np.int64))
     order = np.argsort(-wrong, axis=None, kind="stable")[:3]
     pairs = [divmod(int(place), len(classes)) for place in order if wrong.flat[place]]
-    said = [f"{top.first.classes[row]} taken for {top.first.classes[column]} {wrong[row, column]:,} times" for row, column in pairs]
+    said = [
+        f"{top.first.classes[row]} taken for {top.first.classes[column]} {wrong[row, column]:,} times"
+        for row, column in pairs
+    ]
     return Figure(
         f"{study.slug}-confusion",
         f"{study.title}: confusion of the best configuration",
-        f"{title}, on {'the test set' if top.is_tested else 'validation'}, all seeds together. Rows: the class; colours: the share of "
-        "the class with this prediction.",
+        f"{title}, on {'the test set' if top.is_tested else 'validation'}, all seeds together. Rows: the class; colours: the "
+        "share of the class with this prediction.",
         f"Confusion matrix of {title}: {np.trace(counts):,} of {counts.sum():,} right. {'; '.join(said)}",
         *draw(paint, tall=True),
     )
@@ -563,12 +610,12 @@ def mean_curve(curves: Sequence[Sequence[float]]) -> npt.NDArray[np.float64]:
 
 
 def label(text: str) -> str:
-    r"""Return a legend entry that matplotlib shows literally, shortened if it is too long.
+    r"""Return a legend entry that matplotlib shows literally, in several lines if it is long.
 
     >>> label("_a $x$")
     ' _a \\$x\\$'
     """
-    short = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+    short = textwrap.fill(_printable(text), _LONGEST, max_lines=3, placeholder="…")
     return (" " if short.startswith("_") else "") + short.replace("$", r"\$")
 
 
@@ -582,6 +629,17 @@ def short(value: float) -> str:
         if value >= size:
             return f"{value / size:g}{sign}"
     return f"{value:g}"
+
+
+def time_unit(seconds: float) -> tuple[int, str]:
+    """Return a unit for times up to this one, with its seconds.
+
+    >>> time_unit(90), time_unit(7200)
+    ((1, 'seconds'), (3600, 'hours'))
+    """
+    return next(
+        ((size, name) for size, name in ((3600, "hours"), (60, "minutes")) if seconds >= 2 * size), (1, "seconds")
+    )
 
 
 def require_matplotlib() -> None:
@@ -605,7 +663,9 @@ def draw(paint: Callable[["Axes"], None], *, tall: bool = False) -> tuple[bytes,
     from matplotlib.figure import Figure as Canvas
 
     with matplotlib.rc_context(), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from")  # a kind's name in another script
+        warnings.filterwarnings(
+            "ignore", message="Glyph .* missing from|Matplotlib currently does not support"
+        )  # other scripts
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(matplotlib.rc_params_from_file(_STYLE, use_default_template=False))
         height = _WIDTH if tall else _HEIGHT
@@ -615,7 +675,8 @@ def draw(paint: Callable[["Axes"], None], *, tall: bool = False) -> tuple[bytes,
         handles, labels = axes.get_legend_handles_labels()
         if handles:
             columns = 2 if max(map(len, labels)) <= _HALF else 1
-            figure.set_size_inches(_WIDTH, height + 0.2 * -(-len(labels) // columns))
+            rows = -(-len(labels) // columns) + sum(each.count("\n") for each in labels)
+            figure.set_size_inches(_WIDTH, height + 0.2 * rows)
             figure.legend(handles, labels, loc="outside lower center", ncols=columns, handlelength=2.6)
         png, svg = io.BytesIO(), io.StringIO()
         figure.savefig(png, format="png", dpi=180, metadata={"Software": None})

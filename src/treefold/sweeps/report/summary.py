@@ -16,7 +16,12 @@ from treefold.sweeps.results import RESULTS, Results, RunResult, SweepFacts
 from treefold.training.plugins import registered
 
 NONE: Final = "–"
-_IGNORED: Final = ("seed", "threads", "checkpoint_minutes", "tensorboard")  # runs that differ only in these are averaged
+_IGNORED: Final = (
+    "seed",
+    "threads",
+    "checkpoint_minutes",
+    "tensorboard",
+)  # runs that differ only in these are averaged
 _SIZES: Final = ("state_size", "rank")
 _MOST_COLUMNS: Final = 6  # of settings; more of them are listed below the kind
 _MOST_FAILURES: Final = 5
@@ -46,7 +51,7 @@ class Source(NamedTuple):
 
 
 class Gathered(NamedTuple):
-    """Results in the order of reading, what a grid says about itself, remarks on the sweeps, and where each result is from, by key."""
+    """Results in the order of reading, the descriptions of grids, remarks, the sources of results by key, and open runs."""
 
     results: tuple[RunResult, ...]
     descriptions: tuple[str, ...] = ()
@@ -87,7 +92,9 @@ def _missing(facts: SweepFacts, open_runs: Sequence[str]) -> list[str]:
     failed = [f"{facts.runs[key]} ({facts.failed[key]})" for key in open_runs if key in facts.failed]
     remarks = []
     if open_runs:
-        remarks.append(f"{facts.grid}: {len(open_runs):,} of {len(facts.runs):,} runs are not finished, and are missing here.")
+        remarks.append(
+            f"{facts.grid}: {len(open_runs):,} of {len(facts.runs):,} runs are not finished, and are missing here."
+        )
     if failed:
         more = f"; and {len(failed) - _MOST_FAILURES:,} more" if len(failed) > _MOST_FAILURES else ""
         remarks.append(f"{facts.grid}: failed: {'; '.join(failed[:_MOST_FAILURES])}{more}.")
@@ -103,10 +110,10 @@ def _read(folder: Path, facts: SweepFacts | None) -> Results:
         )
     found = Results.read(path)
     if not found.results:
-        first = f" ({len(facts.failed):,} failed: {next(iter(facts.failed.values()))})" if facts and facts.failed else ""
-        raise ReadError(
-            f"expected at least one finished run, got none{first}; let the sweep finish one.", source=path
+        first = (
+            f" ({len(facts.failed):,} failed: {next(iter(facts.failed.values()))})" if facts and facts.failed else ""
         )
+        raise ReadError(f"expected at least one finished run, got none{first}; let the sweep finish one.", source=path)
     return found
 
 
@@ -370,12 +377,18 @@ class Table:
 
 
 def summary_table(
-    name: str, title: str, caption: str, summaries: Sequence[Summary], among: Sequence[Summary], *, aggregators: bool = False
+    name: str,
+    title: str,
+    caption: str,
+    summaries: Sequence[Summary],
+    among: Sequence[Summary],
+    *,
+    aggregators: bool = False,
 ) -> Table:
     """Return a table with a row for each summary and a section for each grid: settings, parameters, scores and time.
 
-    Columns have the settings in which kinds differ ``among`` all summaries of the report. With ``aggregators``, a column counts the
-    parameters of one aggregator.
+    Columns have the settings in which kinds differ ``among`` all summaries of the report. With ``aggregators``, a column
+    counts the parameters of one aggregator.
     """
     data = DataNames(summaries)
     grids = list(dict.fromkeys(each.grid for each in summaries))
@@ -385,7 +398,8 @@ def summary_table(
     columns, rest = columns[:_MOST_COLUMNS], columns[_MOST_COLUMNS:]
     measures = list(dict.fromkeys(each.measure for each in summaries))
     score = f" {measures[0].title}" if len(measures) == 1 else ""
-    judged = "Test" if any(each.is_tested for each in summaries) else "Validation"
+    tested = any(each.is_tested for each in summaries)
+    judged = "Test" if tested else "Validation"
     extras = {
         key: f"{judged} {words}"
         for key, words in (("macro_f1", "macro-F1, %"), ("mae", "MAE"))
@@ -403,13 +417,14 @@ def summary_table(
             row += [Cell(NONE if each.settings[key] is None else value_text(each.settings[key])) for key in columns]
             counts = [*([each.first.aggregator_parameters] if aggregators else []), each.first.parameters]
             row += [Cell(NONE if count is None else f"{count:,}") for count in counts]
-            row += [Cell(each.measure.write(found), bold=each is leader) for found in (each.validation, each.test)]
+            scores = (each.validation, each.test) if tested else (each.validation,)
+            row += [Cell(each.measure.write(found), bold=each is leader) for found in scores]
             row += [Cell(_score(key, each)) for key in extras]
             row += [Cell(_seconds(each.seconds)), Cell(str(len(each.runs)))]
             rows.append(tuple(row))
         sections.append(tuple(rows))
     head = ["Kind", *(["Grid"] if len(grids) > 1 else []), *columns, *(["N par."] if aggregators else []), "Parameters"]
-    head += [f"Validation{score}", f"Test{score}", *extras.values(), "Seconds", "Seeds"]
+    head += [f"Validation{score}", *([f"Test{score}"] if tested else []), *extras.values(), "Seconds", "Seeds"]
     notes = tuple(data.notes())
     leads = 2 if len(grids) > 1 else 1
     return Table(name, title, caption, (tuple(map(Cell, head)),), tuple(sections), notes, leads=leads)
