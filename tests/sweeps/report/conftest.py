@@ -17,7 +17,7 @@ class Drawn:
     def __init__(self) -> None:
         self.axes: list[Axes] = []
 
-    def points(self, figure: int) -> dict[str, list[tuple[float, float]]]:
+    def points(self, figure: int) -> dict[str, Any]:
         """The points of each line in a figure, by its name in the legend."""
         axes = self.axes[figure]
         named = dict(

@@ -72,7 +72,7 @@ def test_runs_that_improve_until_the_end_ask_for_more_epochs_unless_the_rate_end
 
 
 def test_a_budget_that_stopped_runs_is_too_small() -> None:
-    stopped = {"stopped": {"limit": "minutes_per_run", "value": 5.0}}
+    stopped: dict[str, Any] = {"stopped": {"limit": "minutes_per_run", "value": 5.0}}
     assert said("budget", of(3), of(5, **stopped)) == [
         "The budget stopped 1 run: raise it, and start the sweep again to continue them."
     ]

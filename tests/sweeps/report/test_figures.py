@@ -155,7 +155,12 @@ def test_axes_and_bars_end_where_scores_end(task: str, scale: int, lowest: float
     for axes in drawn.axes:
         low, high = axes.get_ylim()
         assert lowest * scale <= low < high <= scale
-        ends = [y for part in axes.collections for path in part.get_paths() for _, y in path.vertices]
+        ends = [
+            y
+            for part in axes.collections
+            for path in part.get_paths()
+            for y in np.asarray(path.vertices)[:, 1].tolist()
+        ]
         assert all(low <= y <= scale for y in ends)
     word = "R²" if task == "regression" else "accuracy, %"
     assert {axes.get_ylabel() for axes in drawn.axes} == {f"validation {word}"}
