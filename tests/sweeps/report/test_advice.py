@@ -63,7 +63,7 @@ def test_an_extended_range_goes_on_in_the_same_direction(end: int, inner: int) -
 
 
 def test_runs_that_improve_until_the_end_ask_for_more_epochs_unless_the_rate_ends_at_zero() -> None:
-    late = {"training": {"epochs": 40}, "epochs": 40, "best_epoch": 40}
+    late: dict[str, Any] = {"training": {"epochs": 40}, "epochs": 40, "best_epoch": 40}
     (step,) = said("epochs", of(3, **late), of(3, seed=1, **{**late, "best_epoch": 20}))
     assert "still improving at its last epoch in 1 of 2 runs: raise epochs, for example to 80" in step
     assert not said("epochs", of(3, **{**late, "best_epoch": 20}))

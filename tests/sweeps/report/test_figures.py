@@ -221,6 +221,13 @@ def test_the_confusion_matrix_is_that_of_the_best_added_up_over_seeds() -> None:
     assert f"{np.trace(total)} of {total.sum()} right. <no> taken for y\x00es 4 times" in found.description
     assert {"<no>", r"y\x00es"} <= set(texts(found)) and "\x00" not in found.inline()
     assert "g-confusion" not in figures(of("Sum", 3))
+    assert "g-confusion" not in figures(of("Sum", 3, classes=["a", "b"], confusion=[[1, 2]]))  # damaged
+
+
+def test_scores_that_are_all_too_low_have_no_figure() -> None:
+    line = of("Sum", 3, validation=-7.0)
+    line["settings"]["task"] = "regression"
+    assert list(figures(line)) == []
 
 
 def test_long_names_have_several_lines_in_the_legend() -> None:

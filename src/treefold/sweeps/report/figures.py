@@ -389,24 +389,25 @@ def _scores(
     note: str,
 ) -> Figure | None:
     """Draw the validation score against a number."""
-    lines, measure = [line for line in lines if line.points], study.measure
+    measure, all_lines = study.measure, lines
+    lines = [
+        line._replace(points=tuple(each for each in line.points if each[1].mean >= _LOWEST_SHOWN)) for line in lines
+    ]
+    note += _NOT_SHOWN if lines != all_lines else ""
+    lines = [line for line in lines if line.points]
     if not lines:
         return None
-    if any(spread.mean < _LOWEST_SHOWN for line in lines for _, spread in line.points):
-        note += _NOT_SHOWN
     bars = "bars of one standard deviation" if any(s.deviation for line in lines for _, s in line.points) else ""
 
     def paint(axes: "Axes") -> None:
         for line in lines:
-            known = [(x, spread) for x, spread in line.points if spread.mean >= _LOWEST_SHOWN]
-            means = np.array([spread.mean for _, spread in known])
-            deviations = np.array([spread.deviation or 0.0 for _, spread in known])
-            below = (
-                np.minimum(deviations, means) if measure.is_share else deviations
-            )  # no bar ends where no score can be
+            means = np.array([spread.mean for _, spread in line.points])
+            deviations = np.array([spread.deviation or 0.0 for _, spread in line.points])
+            # No bar ends where no score can be.
+            below = np.minimum(deviations, means) if measure.is_share else deviations
             above = np.minimum(deviations, np.maximum(1 - means, 0))
             axes.errorbar(
-                [x for x, _ in known],
+                [x for x, _ in line.points],
                 measure.factor * means,
                 yerr=measure.factor * np.stack([below, above]),
                 **line.look._asdict(),
@@ -520,16 +521,13 @@ def _curves(study: Study) -> Figure | None:
         for shown, found in curves
         if not np.isnan(mean := mean_curve(found)).all()
     ]
+    is_cut = any(score < _LOWEST_SHOWN for _, found in curves for curve in found for score in curve)
     return Figure(
         f"{study.slug}-curves",
         f"{study.title}: learning curves",
         f"For {_chosen(study)}. Thick: the mean over seeds, as far as all of them were trained; thin: each seed."
         + (" Dotted: on the training examples, as the weights were during the epoch." if training else "")
-        + (
-            _NOT_SHOWN
-            if any(score < _LOWEST_SHOWN for _, found in curves for curve in found for score in curve)
-            else ""
-        ),
+        + (_NOT_SHOWN if is_cut else ""),
         f"Validation {measure.name} on {study.title} against epochs, mean over seeds. {'; '.join(said)}.",
         *draw(paint),
     )
@@ -542,8 +540,9 @@ def _curves_of(summary: Summary, name: str) -> list[list[float]]:
 def confusion_of(summary: Summary) -> npt.NDArray[np.int64] | None:
     """Return the confusion matrix of a configuration, added up over its seeds; None if results have none."""
     size = len(summary.first.classes)
-    known = [run.confusion for run in summary.runs if run.confusion and run.classes == summary.first.classes]
-    return np.sum([np.array(each, np.int64).reshape(size, size) for each in known], axis=0) if known else None
+    known = [run.confusion for run in summary.runs if size and run.classes == summary.first.classes]
+    whole = [np.array(each, np.int64) for each in known if [len(row) for row in each] == [size] * size]
+    return np.sum(whole, axis=0) if whole else None
 
 
 def _confusion(study: Study) -> Figure | None:
@@ -565,11 +564,8 @@ def _confusion(study: Study) -> Figure | None:
         axes.set_xlabel("prediction")
         axes.set_ylabel("class")
         for row, column in np.argwhere(counts) if len(classes) <= _WRITTEN_CLASSES else ():
-            colour = "#fefefe" if shares[row, column] > 0.55 else "#1f2934"
-            text = f"{counts[row, column]:,}"
-            axes.text(
-                column, row, text, ha="center", va="center", color=colour, fontsize=8 if len(classes) < 9 else 6.5
-            )
+            colour, size = "#fefefe" if shares[row, column] > 0.55 else "#1f2934", 8 if len(classes) < 9 else 6.5
+            axes.text(column, row, f"{counts[row, column]:,}", ha="center", va="center", color=colour, fontsize=size)
 
     wrong = counts * (1 - np.eye(len(classes), dtype=np.int64))
     order = np.argsort(-wrong, axis=None, kind="stable")[:3]
