@@ -14,7 +14,7 @@ from torch import Tensor
 
 from treefold.errors import ConfigurationError, require_choice, require_positive
 from treefold.nn.model import TreeModel
-from treefold.training.examples import Examples, evaluating, outputs_of
+from treefold.training.examples import Examples, answers_of, evaluating
 from treefold.training.saving import SavedModel, write_text
 from treefold.training.task import Floats
 from treefold.trees.drawing import draw_svg, escaped, fitted, html_box, html_page, html_table, label_text, shade
@@ -94,7 +94,7 @@ def probabilities(saved: SavedModel, forest: Forest) -> Tensor:
     Numbers have the units of the data. Pair e has the trees 2e and 2e + 1, as in a `Dataset`.
     """
     examples = Examples(forest, np.zeros(0), saved.task)
-    return _probabilities(saved, outputs_of(saved.model, examples, np.arange(len(examples))))
+    return _probabilities(saved, answers_of(saved.model, examples, np.arange(len(examples))))
 
 
 def beliefs(saved: SavedModel, subject: Subject) -> list[Belief]:

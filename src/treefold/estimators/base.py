@@ -8,6 +8,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Final, ParamSpec, Self, final
 
 import numpy as np
@@ -33,7 +34,7 @@ from treefold.kernels.threads import threads
 from treefold.nn.model import TreeModel
 from treefold.nn.randomness import seeded
 from treefold.training.build import build_model, facts_of
-from treefold.training.examples import Examples, outputs_of
+from treefold.training.examples import Examples, answers_of
 from treefold.training.plugins import registered
 from treefold.training.recipe import Recipe, choose
 from treefold.training.saving import SavedModel
@@ -388,7 +389,7 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
         A number of ``epochs`` is that of `partial_fit`, which trains on with all examples. The estimator has the attributes
         ``fitted`` as soon as training starts; if it fails, the estimator is as before.
         """
-        if not 0 <= self.validation_fraction < 1:
+        if not isinstance(self.validation_fraction, Real) or not 0 <= self.validation_fraction < 1:
             raise ConfigurationError(
                 f"{self._name} expects validation_fraction to be at least 0 and below 1, got {self.validation_fraction!r}."
             )
@@ -492,7 +493,7 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
         forest = self._forest(X, fitting=False)
         examples = Examples(forest, np.zeros(0), self.task)
         with self._threads():
-            outputs = outputs_of(self._model_for(forest), examples, np.arange(len(examples)))
+            outputs = answers_of(self._model_for(forest), examples, np.arange(len(examples)))
         return forest, outputs.double().numpy()
 
     def _model_for(self, forest: Forest) -> TreeModel:

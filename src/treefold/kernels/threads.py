@@ -12,9 +12,11 @@ from typing import Any, Final, TypeVar
 import numpy as np
 import torch
 
+from treefold.errors import ConfigurationError
 from treefold.kernels.records import Ints, Vector
 
 Result = TypeVar("Result")
+_MOST_THREADS: Final = 4096
 _LOCK: Final = threading.Lock()
 _blocks, _usual = 0, 1  # how many blocks are open in all threads, and torch's threads outside of them
 _inside: Final[ContextVar[bool]] = ContextVar("treefold_threads", default=False)
@@ -30,6 +32,10 @@ def threads(count: int | None) -> Iterator[None]:
     1
     """
     global _blocks, _usual
+    if count is not None and count > _MOST_THREADS:
+        raise ConfigurationError(
+            f"treefold expects at most {_MOST_THREADS:,} threads, got {count:,}; as many as there are cores are enough."
+        )
     with _LOCK:
         before = _count()
         if not _blocks:
