@@ -31,8 +31,8 @@ FORMATS: Final = tuple(name for name in READERS if name != "parquet")
 class Served:
     """A model under the name by which requests choose it.
 
-    ``note`` says what users should know, for example that the run is still being trained. ``made`` is how the data of the run were
-    made: trees of the same format are read with the same options.
+    ``note`` says what users should know, for example that the run is still being trained. ``made`` is how the data of the run
+    were made: trees of the same format are read with the same options.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Served:
     def read(self, text: str, format: str | None = None) -> Trees:  # noqa: A002
         """Read the tree of a text, or its pair of trees; by default an s-expression.
 
-        Trees in the format of the training data are read with the same options, and their wide nodes are rewritten in the same way.
+        Trees in the format of the training data are read with the same options; wide nodes are rewritten in the same way.
         """
         form = format or SEXPR
         require_choice("the service", "format", form, FORMATS)
