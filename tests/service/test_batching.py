@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from treefold.service.batching import Batcher, Refusal
+from treefold.service.batching import Batcher, RefusedError
 
 
 class Slow:
@@ -120,7 +120,7 @@ def test_a_full_queue_refuses_with_429() -> None:
         await behind(batcher, slow, 1, 2)
         await batcher.answer(3)
 
-    with pytest.raises(Refusal, match="at most 2 waiting requests, got more") as caught:
+    with pytest.raises(RefusedError, match="at most 2 waiting requests, got more") as caught:
         run(ask, queue=2)
     assert caught.value.status == 429
 

@@ -4,10 +4,12 @@ import asyncio
 import hmac
 import html
 import json
+import logging
 import mmap
 import os
 import re
 import time
+import traceback
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, fields
@@ -15,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal, final
 
-from fastapi import FastAPI, Request, Response
+from fastapi import FastAPI, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -26,13 +28,17 @@ from treefold.analysis.prediction import Trees
 from treefold.data.dataset import Dataset
 from treefold.errors import ConfigurationError, TreefoldError, nearest, require_positive
 from treefold.service import explorer
-from treefold.service.batching import Batcher, Refusal
+from treefold.service.batching import Batcher, RefusedError
 from treefold.service.models import Served, UnknownModelError, chosen, nodes_of
 from treefold.trees.tree import Tree
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
+Direct = Callable[[bytes, Receive], Awaitable[bytes]]
+"""Turns the body of a request into the body of its answer."""
+
+_log: Final = logging.getLogger("treefold")
 
 
 @final
@@ -193,7 +199,7 @@ def _refused(status: int, message: str) -> Response:
 
 def _answer_to(problem: Exception) -> Response:
     """Turn an error into the answer that says it."""
-    if isinstance(problem, Refusal):
+    if isinstance(problem, RefusedError):
         return _refused(problem.status, str(problem))
     if isinstance(problem, UnknownModelError):
         return _refused(404, str(problem))
@@ -206,6 +212,7 @@ def _answer_to(problem: Exception) -> Response:
         answer = _refused(problem.status_code, f"expected {expected}, got {problem.detail!r}; see /docs.")
         answer.headers.update(problem.headers or {})
         return answer
+    _log.error("a request failed: %s", "".join(traceback.format_exception(problem)))
     return _refused(500, "expected no error of the service itself, got one; its log has the details.")
 
 
@@ -234,7 +241,17 @@ class _Question:
     answer: Callable[..., Sequence[Any]]
     ask: Ask
     texts: list[tuple[str, ...]]
-    write: Callable[[Sequence[Any]], bytes]
+
+    def write(self, found: Sequence[Any]) -> bytes:
+        """Write the answers as JSON."""
+        whole: dict[str, Any] = {"model": self.served.name}
+        if self.answer is Served.states:
+            whole["states"] = [row for rows in found for row in rows.tolist()]
+        elif self.ask.is_one:
+            whole |= found[0]
+        else:
+            whole["predictions"] = found
+        return json.dumps(whole).encode()
 
 
 def read_trees(served: Served, texts: tuple[str, ...], form: str | None, most: int) -> Trees:
@@ -242,7 +259,9 @@ def read_trees(served: Served, texts: tuple[str, ...], form: str | None, most: i
     trees = tuple(tree for text in texts for tree in served.read(text, form))
     for tree in trees:
         if tree.size > most:
-            raise Refusal(422, f"the service expects trees of at most {most:,} nodes, got {tree.size:,}; cut the tree.")
+            raise RefusedError(
+                422, f"the service expects trees of at most {most:,} nodes, got {tree.size:,}; cut the tree."
+            )
     return trees
 
 
@@ -281,18 +300,6 @@ def _answer_group(
     for place, examples in group:
         start, end = end, end + len(examples)
         answers[place] = questions[place].write(found[start:end])
-
-
-def _write_one(name: str, found: Sequence[dict[str, Any]]) -> bytes:
-    return json.dumps({"model": name, **found[0]}).encode()
-
-
-def _write_many(name: str, found: Sequence[dict[str, Any]]) -> bytes:
-    return json.dumps({"model": name, "predictions": list(found)}).encode()
-
-
-def _write_states(name: str, found: Sequence[Any]) -> bytes:
-    return json.dumps({"model": name, "states": [row for rows in found for row in rows.tolist()]}).encode()
 
 
 def _explained(served: Served, ask: AskWhy, texts: tuple[str, ...], most: int) -> bytes:
@@ -418,37 +425,50 @@ _LOCAL: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 @final
 class _Gate:
-    """Refuses requests that come from elsewhere, without the key, or with a body that is too large; counts all."""
+    """Refuses requests that come from elsewhere, without the key, or with a body that is too large; counts all.
 
-    def __init__(self, app: Any, limits: Limits, api_key: str | None, meter: Meter) -> None:
-        self._app, self._limits, self._meter = app, limits, meter
+    It answers the paths of ``direct`` itself: the way through FastAPI takes as long as the answer.
+    """
+
+    def __init__(
+        self, app: Any, limits: Limits, api_key: str | None, meter: Meter, direct: Mapping[str, Direct]
+    ) -> None:
+        self._app, self._limits, self._meter, self._direct = app, limits, meter, direct
         self._key = None if api_key is None else api_key.encode()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        start, status = time.perf_counter(), 500
+        start, status, has_begun = time.perf_counter(), 500, False
 
         async def counted(message: Message) -> None:
-            nonlocal status
+            nonlocal status, has_begun
             if message["type"] == "http.response.start":
-                status = message["status"]
+                status, has_begun = message["status"], True
                 message["headers"].append((b"x-content-type-options", b"nosniff"))
             await send(message)
 
         try:
-            try:
-                headers = dict(scope["headers"])
-                self._admit(scope, headers)
-                if scope["method"] == "POST":
-                    body = await self._body(headers, receive)
-                    scope["treefold.body"] = body
-                    await self._app(scope, _again(body, receive), counted)
-                else:
-                    await self._app(scope, receive, counted)
-            except Refusal as problem:
-                await _answer_to(problem)(scope, receive, counted)
+            headers = dict(scope["headers"])
+            self._admit(scope, headers)
+            if scope["method"] != "POST":
+                await self._app(scope, receive, counted)
+                return
+            body = await self._body(headers, receive)
+            direct = self._direct.get(scope["path"])
+            if direct is None:
+                await self._app(scope, _again(body, receive), counted)
+                return
+            answer = await direct(body, receive)
+            length = str(len(answer)).encode()
+            fields = [(b"content-type", b"application/json"), (b"content-length", length)]
+            await counted({"type": "http.response.start", "status": 200, "headers": fields})
+            await counted({"type": "http.response.body", "body": answer})
+        except Exception as problem:
+            if has_begun:
+                raise
+            await _answer_to(problem)(scope, receive, counted)
         finally:
             self._meter.count(scope["path"], status, time.perf_counter() - start)
 
@@ -456,17 +476,25 @@ class _Gate:
         """Raise unless the request comes from where it may, and in the form that it must have."""
         if self._key is None:
             host = headers.get(b"host", b"").decode("latin-1").lower()
-            if re.sub(r":\d*$", "", host) not in _LOCAL:  # a name of others that leads here: its pages would see answers
-                raise Refusal(403, f"expected a Host of this machine, as the service has no key, got {host!r}; use localhost.")
+            if (
+                re.sub(r":\d*$", "", host) not in _LOCAL
+            ):  # a name of others that leads here: its pages would see answers
+                raise RefusedError(
+                    403, f"expected a Host of this machine, as the service has no key, got {host!r}; use localhost."
+                )
         elif scope["path"] not in _OPEN:
             given = headers.get(b"x-api-key") or headers.get(b"authorization", b"").removeprefix(b"Bearer ")
             if not hmac.compare_digest(given, self._key):
                 got = "another one" if given else "none"
-                raise Refusal(401, f"expected the key of the service, got {got}; send it as Authorization: Bearer KEY.")
+                raise RefusedError(
+                    401, f"expected the key of the service, got {got}; send it as Authorization: Bearer KEY."
+                )
         if scope["method"] == "POST":
             kind = headers.get(b"content-type", b"").split(b";")[0].strip().lower()
             if kind != b"application/json":
-                raise Refusal(415, f"expected Content-Type: application/json, got {kind.decode('latin-1')!r}; send JSON.")
+                raise RefusedError(
+                    415, f"expected Content-Type: application/json, got {kind.decode('latin-1')!r}; send JSON."
+                )
 
     async def _body(self, headers: Mapping[bytes, bytes], receive: Receive) -> bytes:
         length = headers.get(b"content-length", b"0")
@@ -479,19 +507,21 @@ class _Gate:
                 while more:
                     message = await receive()
                     if message["type"] == "http.disconnect":
-                        raise Refusal(499, "expected a client that waits, got one that has left.")
+                        raise RefusedError(499, "expected a client that waits, got one that has left.")
                     pieces.append(message.get("body", b""))
                     size, more = size + len(pieces[-1]), message.get("more_body", False)
                     if size > self._limits.body:
                         raise self._too_large("more")
         except TimeoutError:
-            raise Refusal(
+            raise RefusedError(
                 503, f"expected the whole body within {self._limits.seconds:g} s, got a part; send it faster."
             ) from None
         return b"".join(pieces)
 
-    def _too_large(self, size: str) -> Refusal:
-        return Refusal(413, f"the service expects a body of at most {self._limits.body:,} bytes, got {size}; send less.")
+    def _too_large(self, size: str) -> RefusedError:
+        return RefusedError(
+            413, f"the service expects a body of at most {self._limits.body:,} bytes, got {size}; send less."
+        )
 
 
 def _again(body: bytes, receive: Receive) -> Receive:
@@ -517,10 +547,11 @@ _REFUSALS: Final[dict[int | str, dict[str, Any]]] = {
 }
 
 
-def _documented(ask: type[BaseModel], answer: Any) -> dict[str, Any]:
-    """Return the arguments of a path that reads its body itself: what it takes and gives, for OpenAPI."""
+def _documented(summary: str, ask: type[BaseModel], answer: Any) -> dict[str, Any]:
+    """Return the arguments of a path that the gate answers, and that FastAPI only describes."""
     schema = ask.model_json_schema()
     return {
+        "summary": summary,
         "openapi_extra": {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}},
         "responses": {200: {"model": answer, "description": "The answer."}, **_REFUSALS},
     }
@@ -536,7 +567,8 @@ def create_app(
 ) -> FastAPI:
     """Return the service of these models; with an ``api_key``, only those who know it get answers.
 
-    ``data`` are the data sets that the page shows. Without a key, only requests to this machine's own names are answered.
+    ``data`` are the data sets that the page shows, by the names of models. Without a key, only requests to this machine's own
+    names are answered.
     """
     bounds, counters = limits or Limits(), meter or Meter()
     counters.begin(counters.worker)
@@ -559,43 +591,47 @@ def create_app(
         docs_url=None,
         redoc_url=None,
     )
-    for kind in (TreefoldError, ValidationError, RequestValidationError, HTTPException, Exception):
+    for kind in (TreefoldError, ValidationError, RequestValidationError, HTTPException):
         app.add_exception_handler(kind, lambda request, problem: _answer_to(problem))
-    app.add_middleware(_Gate, limits=bounds, api_key=api_key, meter=counters)
 
-    async def answered(request: Request, kind: type[Ask], answer: Callable[..., Sequence[Any]], write: Any) -> Response:
-        ask = kind.model_validate_json(request.scope["treefold.body"])
+    async def answered(answer: Callable[..., Sequence[Any]], body: bytes, receive: Receive) -> bytes:
+        ask = Ask.model_validate_json(body)
         served, texts = chosen(models, ask.model), ask.texts()
-        if len(texts) > bounds.trees:
-            raise Refusal(
-                422, f"the service expects at most {bounds.trees:,} trees or pairs, got {len(texts):,}; send several requests."
+        if not 1 <= len(texts) <= bounds.trees:
+            raise RefusedError(
+                422,
+                f"the request expects 1 to {bounds.trees:,} trees or pairs, got {len(texts):,}; send several requests.",
             )
-        if not texts:
-            raise Refusal(422, "the request expects at least one tree, got none; send one.")
-        question = _Question(served, answer, ask, texts, partial(write(ask), served.name))
-        weight = len(request.scope["treefold.body"])
-        body = await batcher.answer(question, weight, partial(_has_left, request.receive))
-        return Response(body, media_type="application/json")
+        question = _Question(served, answer, ask, texts)
+        found: bytes = await batcher.answer(question, len(body), partial(_has_left, receive))
+        return found
 
-    @app.post("/predict", summary="Predict classes, probabilities or numbers", **_documented(Ask, Prediction | Predictions))
-    async def predict(request: Request) -> Response:
-        """Send `tree` or `trees`, or `left` and `right`, or `pairs`; answers are those of `treefold predict`."""
-        return await answered(request, Ask, Served.answers, lambda ask: _write_one if ask.is_one else _write_many)
-
-    @app.post("/embed", summary="The states of roots", **_documented(Ask, States))
-    async def embed(request: Request) -> Response:
-        """Send trees or pairs as to /predict."""
-        return await answered(request, Ask, Served.states, lambda ask: _write_states)
-
-    @app.post("/explain", summary="The answers about all subtrees, and what matters most", **_documented(AskWhy, Why))
-    async def explain(request: Request) -> Response:
-        """Send one tree or pair."""
-        ask = AskWhy.model_validate_json(request.scope["treefold.body"])
+    async def explained(body: bytes, receive: Receive) -> bytes:
+        ask = AskWhy.model_validate_json(body)
         served, texts = chosen(models, ask.model), ask.texts()
         if not ask.is_one:
-            raise Refusal(422, "an explanation expects one tree or pair, got a list; send one at a time.")
-        body = await batcher.run(_explained, served, ask, texts[0], bounds.explained_nodes)
-        return Response(body, media_type="application/json")
+            raise RefusedError(422, "an explanation expects one tree or pair, got a list; send one at a time.")
+        found: bytes = await batcher.run(_explained, served, ask, texts[0], bounds.explained_nodes)
+        return found
+
+    direct = {
+        "/predict": partial(answered, Served.answers),
+        "/embed": partial(answered, Served.states),
+        "/explain": explained,
+    }
+    app.add_middleware(_Gate, limits=bounds, api_key=api_key, meter=counters, direct=direct)
+
+    @app.post("/predict", **_documented("Predict classes and probabilities, or numbers", Ask, Prediction | Predictions))
+    def predict() -> None:
+        """Send `tree` or `trees`, or `left` and `right`, or `pairs`; answers are those of `treefold predict`."""
+
+    @app.post("/embed", **_documented("The states of roots", Ask, States))
+    def embed() -> None:
+        """Send trees or pairs as to /predict."""
+
+    @app.post("/explain", **_documented("The answers about all subtrees, and what matters most", AskWhy, Why))
+    def explain() -> None:
+        """Send one tree or pair."""
 
     @app.get("/models", summary="The models, their classes and formats")
     async def list_models() -> dict[str, Any]:
@@ -617,7 +653,7 @@ def create_app(
     async def docs() -> HTMLResponse:
         return HTMLResponse(_docs_page(app.openapi()))
 
-    app.include_router(explorer.router(models, data or {}, batcher.run))
+    app.include_router(explorer.router(models, data or {}, batcher.run, most_nodes=bounds.explained_nodes))
     return app
 
 

@@ -17,7 +17,7 @@ from treefold.errors import TreefoldError
 Compute = Callable[[list[Any]], Sequence[Any]]
 
 
-class Refusal(TreefoldError):
+class RefusedError(TreefoldError):
     """A request that the service does not answer, with the status of HTTP that says so."""
 
     def __init__(self, status: int, message: str) -> None:
@@ -95,7 +95,7 @@ class Batcher:
         if self._loop is None:
             raise _stopping()
         if len(self._waiting) >= self.queue:
-            raise Refusal(
+            raise RefusedError(
                 429,
                 f"the service expects at most {self.queue} waiting requests, got more; wait a moment, and send it again.",
             )
@@ -108,7 +108,7 @@ class Batcher:
             async with asyncio.timeout(self.seconds):
                 return await job.answer
         except TimeoutError:
-            raise Refusal(
+            raise RefusedError(
                 503,
                 f"the service expects to answer within {self.seconds:g} s, got more work than that; "
                 f"send fewer or smaller trees, or send it again later.",
@@ -123,7 +123,7 @@ class Batcher:
             if job.answer.done() or (job.has_left is not None and job.has_left()):
                 self._waiting.popleft()
                 if not job.answer.done():  # nobody will read this
-                    job.answer.set_exception(Refusal(499, "expected a client that waits, got one that has left."))
+                    job.answer.set_exception(RefusedError(499, "expected a client that waits, got one that has left."))
                 continue
             if batch and (job.alone or batch[0].alone or weight + job.weight > self.most):
                 break
@@ -162,5 +162,5 @@ class Batcher:
                 job.answer.set_result(answer)
 
 
-def _stopping() -> Refusal:
-    return Refusal(503, "the service expects requests while it runs, got one while it stops; send it again later.")
+def _stopping() -> RefusedError:
+    return RefusedError(503, "the service expects requests while it runs, got one while it stops; send it again later.")

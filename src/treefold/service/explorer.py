@@ -10,7 +10,13 @@ from treefold.data.dataset import Dataset
 from treefold.service.models import Served
 
 
-def router(models: Mapping[str, Served], data: Mapping[str, Dataset], run: Callable[..., Awaitable[Any]]) -> APIRouter:
+def router(
+    models: Mapping[str, Served],
+    data: Mapping[str, Dataset],
+    run: Callable[..., Awaitable[Any]],
+    *,
+    most_nodes: int = 10_000,
+) -> APIRouter:
     """Return the paths that only the page needs; ``run`` computes a function within the limits of the service."""
     found = APIRouter()
 

@@ -1,7 +1,8 @@
 """The processes of a service: they share one socket, and the memory of the models.
 
-The first process loads the models, listens, and then forks workers: memory is shared until somebody writes to it, and nobody writes
-to weights. It computes nothing itself, because threads do not survive a fork. It replaces workers that die; workers end when it dies.
+The first process loads the models, listens, and then forks workers: memory is shared until somebody writes to it, and nobody
+writes to weights. It computes nothing itself, because threads do not survive a fork. It replaces workers that die; workers end
+when it dies.
 """
 
 import asyncio
@@ -88,12 +89,13 @@ def serve(
     _supervise(models, place, arguments, workers)
 
 
-def _work(models: Mapping[str, Served], place: socket.socket, arguments: Mapping[str, Any], parent: int | None = None) -> None:
-    """Answer requests in this process, until a signal, or until the parent's end of the pipe is closed."""
-    torch.set_num_threads(1)  # batches are small; more workers use more cores
-    app = create_app(models, **arguments)
+def make_server(
+    models: Mapping[str, Served], arguments: Mapping[str, Any] | None = None, parent: int | None = None
+) -> uvicorn.Server:
+    """Return the server of a process; ``arguments`` are those of `create_app`, ``parent`` is a pipe that ends with the parent."""
+    given = {"limits": Limits(), **(arguments or {})}
     config = uvicorn.Config(
-        app,
+        create_app(models, **given),
         http=_Connection,
         ws="none",
         lifespan="on",
@@ -101,12 +103,20 @@ def _work(models: Mapping[str, Served], place: socket.socket, arguments: Mapping
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,
         timeout_keep_alive=_KEEP_ALIVE,
         timeout_graceful_shutdown=_GRACE,
     )
-    server = _Server(config, parent, 2 * arguments["limits"].seconds + _KEEP_ALIVE)
+    return _Server(config, parent, 2 * given["limits"].seconds + _KEEP_ALIVE)
+
+
+def _work(
+    models: Mapping[str, Served], place: socket.socket, arguments: Mapping[str, Any], parent: int | None = None
+) -> None:
+    """Answer requests in this process, until a signal, or until the parent ends."""
+    torch.set_num_threads(1)  # batches are small; more workers use more cores
     try:
-        server.run(sockets=[place])
+        make_server(models, arguments, parent).run(sockets=[place])
     except KeyboardInterrupt:  # uvicorn has ended, and raises the signal again
         return
     except SystemExit:
@@ -131,6 +141,11 @@ class _Server(uvicorn.Server):
             await super().serve(sockets)
         finally:
             guard.cancel()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets=sockets)
+        gc.collect()
+        gc.freeze()  # what is loaded stays: looking through it for garbage takes a tenth of a second, again and again
 
     def _end(self) -> None:
         asyncio.get_running_loop().remove_reader(self._parent)
