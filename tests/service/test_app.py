@@ -360,7 +360,7 @@ def test_counters_are_kept_for_each_worker() -> None:
     meter.begin(1)
     meter.count("/predict", 418, 0.25)
     meter.count("/page/draw", 200, 1)
-    meter.batch(7)
+    meter.batch(7, 3)
     text = meter.text()
     for line in (
         'treefold_requests_total{worker="0",path="/predict",status="200"} 1',
@@ -369,5 +369,6 @@ def test_counters_are_kept_for_each_worker() -> None:
         'treefold_request_seconds_sum{worker="0",path="/predict"} 0.5',
         'treefold_batch_size_sum{worker="1"} 7',
         'treefold_batch_size_count{worker="0"} 0',
+        'treefold_waiting_requests{worker="1"} 3',
     ):
         assert line in text.splitlines()

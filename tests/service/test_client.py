@@ -65,7 +65,7 @@ def test_wrong_input_is_an_error_as_if_the_model_were_here(client: Client) -> No
 def test_a_service_that_cannot_be_reached_is_a_service_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as place:
         port = place.getsockname()[1]
-    with pytest.raises(ServiceError, match="expected a service at http://127.0.0.1:.*refused; start it"):
+    with pytest.raises(ServiceError, match=r"expected a service at http://127.0.0.1:.*refused; start it"):
         Client(f"http://127.0.0.1:{port}").models()
 
 

@@ -57,10 +57,9 @@ def test_a_killed_worker_is_replaced_and_the_service_stays_up() -> None:
         expected = service.post("/predict", {"tree": "(MAX 1 2)"}).json
         assert expected["model"] == "listops"
         for _ in range(2):
-            before = children(process.pid)
-            victim = min(before)
+            victim = min(children(process.pid))
             os.kill(victim, signal.SIGKILL)
-            until(lambda: len(children(process.pid) - {victim}) == 2)
+            until(lambda victim=victim: len(children(process.pid) - {victim}) == 2)
             for _ in range(20):
                 assert service.post("/predict", {"tree": "(MAX 1 2)"}).json == expected
         metrics = service.get("/metrics").body.decode()

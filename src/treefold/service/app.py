@@ -368,6 +368,7 @@ class Meter:
         """Count for this worker from now on."""
         self.worker = worker
         self.set("pid", os.getpid())
+        self.set("waiting", 0)
 
     def count(self, path: str, status: int, seconds: float) -> None:
         """Count a request."""
@@ -381,10 +382,11 @@ class Meter:
         place = (self.worker + 1) * self._width - len(_GAUGES) + _GAUGES.index(name)
         self._numbers[place] = value + (self._numbers[place] if add else 0)
 
-    def batch(self, size: int) -> None:
-        """Count a batch."""
+    def batch(self, size: int, waiting: int) -> None:
+        """Count a batch, and note how many requests still wait."""
         self.set("batches", 1, add=True)
         self.set("batched", size, add=True)
+        self.set("waiting", waiting)
 
     def text(self) -> str:
         """Return the counters in the format of Prometheus."""
@@ -646,7 +648,6 @@ def create_app(
     @app.get("/metrics", summary="Counters of all workers for Prometheus", response_class=PlainTextResponse)
     async def metrics() -> PlainTextResponse:
         """Requests, seconds, batches, waiting requests, memory."""
-        counters.set("waiting", batcher.waiting)
         return PlainTextResponse(counters.text(), media_type="text/plain; version=0.0.4")
 
     @app.get("/docs", include_in_schema=False)

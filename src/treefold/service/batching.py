@@ -44,7 +44,7 @@ class Batcher:
 
     ``compute`` takes the items of a batch, and returns for each its answer, or the error to raise. A batch has items of at most
     ``most`` weight, but at least one. At most ``queue`` requests wait, each for at most ``seconds``. ``watch`` is called with the
-    size of each batch.
+    size of each batch, and the number of requests that still wait.
 
     >>> async def ask():
     ...     batcher = Batcher(lambda numbers: [sum(numbers)] * len(numbers), queue=8, seconds=60)
@@ -58,7 +58,7 @@ class Batcher:
     queue: int
     seconds: float
     most: int = 200_000
-    watch: Callable[[int], None] = lambda size: None
+    watch: Callable[[int, int], None] = lambda size, waiting: None
     _waiting: deque[_Job] = field(default_factory=deque, init=False)
     _tasks: "SimpleQueue[list[_Job] | None]" = field(default_factory=SimpleQueue, init=False)
     _is_busy: bool = field(default=False, init=False)
@@ -131,7 +131,7 @@ class Batcher:
             weight += job.weight
         self._is_busy = bool(batch)
         if batch:
-            self.watch(len(batch))
+            self.watch(len(batch), len(self._waiting))
             self._tasks.put(batch)
 
     def _work(self) -> None:

@@ -14,7 +14,7 @@ from treefold.errors import ConfigurationError, ServiceError, TreefoldError
 from treefold.trees.tree import Tree
 
 Subject = Tree | str | Sequence[Tree | str]
-"""A tree, or a pair of trees; texts are s-expressions, or in the ``format`` of the call."""
+"""A tree, or a tuple or list of two trees, a pair; texts are s-expressions, or in the ``format`` of the call."""
 
 _TREES: Final = 256  # of a request
 _CHARACTERS: Final = 200_000
@@ -123,7 +123,7 @@ def _error(url: str, problem: urllib.error.HTTPError) -> TreefoldError:
 
 
 def _texts(subject: Subject) -> tuple[str, ...]:
-    trees = (subject,) if isinstance(subject, (Tree, str)) else tuple(subject)
+    trees = tuple(subject) if isinstance(subject, (tuple, list)) else (subject,)
     if not 1 <= len(trees) <= 2 or not all(isinstance(tree, (Tree, str)) for tree in trees):
         raise ConfigurationError(f"Client expects a tree, or a pair of trees, got {subject!r:.80}; give Tree or text.")
     return tuple(map(str, trees))
