@@ -176,7 +176,7 @@ class _Client(asyncio.Protocol):
         if found is None or len(self._received) < head + 4 + int(found[1]):
             return
         if not self._received.startswith(b"HTTP/1.1 200"):
-            self._ended.set_exception(RuntimeError(self._received[:80].decode()))
+            self._ended.set_exception(RuntimeError(self._received.split(b"\r\n")[0].decode()))
             self._transport.close()
             return
         self._received = b""

@@ -8,7 +8,7 @@ import pytest
 
 from tests import runs
 from tests.service.running import Service, running
-from treefold import Client
+from treefold import Client, Tree
 from treefold.analysis.explaining import probabilities
 from treefold.analysis.prediction import root_states
 from treefold.errors import ConfigurationError, ServiceError, TreefoldError
@@ -37,7 +37,7 @@ def test_predictions_are_those_of_the_model_also_for_many_trees(client: Client) 
 
 def test_pairs_states_explanations_and_models(client: Client) -> None:
     forest = runs.lrt().data.forest[:6]
-    pairs = list(zip(forest[::2], forest[1::2], strict=True))
+    pairs: list[tuple[Tree, ...]] = list(zip(forest[::2], forest[1::2], strict=True))
     expected = probabilities(runs.lrt().saved, forest).numpy()
     assert np.abs(client.predict_proba(pairs, model="lrt") - expected).max() <= 1e-6
     states = np.concatenate(root_states(runs.lrt().saved, pairs))

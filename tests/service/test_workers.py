@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,10 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="lo
 
 def children(process: int) -> set[int]:
     return set(map(int, Path(f"/proc/{process}/task/{process}/children").read_text().split()))
+
+
+def has_others(process: int, victim: int) -> bool:
+    return len(children(process) - {victim}) == 2
 
 
 def until(condition: Callable[[], bool], seconds: float = 60) -> None:
@@ -59,7 +64,7 @@ def test_a_killed_worker_is_replaced_and_the_service_stays_up() -> None:
         for _ in range(2):
             victim = min(children(process.pid))
             os.kill(victim, signal.SIGKILL)
-            until(lambda victim=victim: len(children(process.pid) - {victim}) == 2)
+            until(partial(has_others, process.pid, victim))
             for _ in range(20):
                 assert service.post("/predict", {"tree": "(MAX 1 2)"}).json == expected
         metrics = service.get("/metrics").body.decode()

@@ -616,7 +616,7 @@ def create_app(
         found: bytes = await batcher.run(_explained, served, ask, texts[0], bounds.explained_nodes)
         return found
 
-    direct = {
+    direct: dict[str, Direct] = {
         "/predict": partial(answered, Served.answers),
         "/embed": partial(answered, Served.states),
         "/explain": explained,

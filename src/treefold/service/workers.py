@@ -135,7 +135,7 @@ class _Server(uvicorn.Server):
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         if self._parent is not None:
-            asyncio.get_running_loop().add_reader(self._parent, self._end)
+            asyncio.get_running_loop().add_reader(self._parent, self._end, self._parent)
         guard = asyncio.create_task(self._cut_stale())
         try:
             await super().serve(sockets)
@@ -147,8 +147,8 @@ class _Server(uvicorn.Server):
         gc.collect()
         gc.freeze()  # what is loaded stays: looking through it for garbage takes a tenth of a second, again and again
 
-    def _end(self) -> None:
-        asyncio.get_running_loop().remove_reader(self._parent)
+    def _end(self, parent: int) -> None:
+        asyncio.get_running_loop().remove_reader(parent)
         self.should_exit = True
 
     async def _cut_stale(self) -> None:
