@@ -289,6 +289,7 @@ def test_only_those_who_know_the_key_get_answers() -> None:
         assert service.get("/models").status == service.get("/metrics").status == service.get("/docs").status == 401
         assert service.get("/health").status == service.get("/").status == 200
         assert service.post("/predict", body, Authorization="Bearer open sesame").status == 200
+        assert service.post("/predict", body, Authorization="bearer open sesame").status == 200
         assert service.ask("POST", "/predict", body, {"X-API-Key": "open sesame"}).status == 200
         assert service.post("/predict", body, Authorization="Bearer open sesame", Host="models.example").status == 200
 

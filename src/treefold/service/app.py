@@ -485,7 +485,7 @@ class _Gate:
                     403, f"expected a Host of this machine, as the service has no key, got {host!r}; use localhost."
                 )
         elif scope["path"] not in _OPEN:
-            given = headers.get(b"x-api-key") or headers.get(b"authorization", b"").removeprefix(b"Bearer ")
+            given = headers.get(b"x-api-key") or re.sub(rb"^(?i:bearer) +", b"", headers.get(b"authorization", b""))
             if not hmac.compare_digest(given, self._key):
                 got = "another one" if given else "none"
                 raise RefusedError(
@@ -613,7 +613,8 @@ def create_app(
         served, texts = chosen(models, ask.model), ask.texts()
         if not ask.is_one:
             raise RefusedError(422, "an explanation expects one tree or pair, got a list; send one at a time.")
-        found: bytes = await batcher.run(_explained, served, ask, texts[0], bounds.explained_nodes)
+        work = partial(_explained, served, ask, texts[0], bounds.explained_nodes)
+        found: bytes = await batcher.run(work, has_left=partial(_has_left, receive))
         return found
 
     direct: dict[str, Direct] = {

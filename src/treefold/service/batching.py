@@ -87,9 +87,11 @@ class Batcher:
         """Return the answer about an item; it is not computed if the client ``has_left`` before its turn."""
         return await self._submit(item, weight, False, has_left)
 
-    async def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
+    async def run(
+        self, function: Callable[..., Any], *arguments: Any, has_left: Callable[[], bool] | None = None
+    ) -> Any:
         """Call a function in the thread."""
-        return await self._submit((function, arguments), 0, True, None)
+        return await self._submit((function, arguments), 0, True, has_left)
 
     async def _submit(self, item: Any, weight: int, alone: bool, has_left: Callable[[], bool] | None) -> Any:
         if self._loop is None:
