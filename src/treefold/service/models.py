@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from treefold.analysis.explaining import Explanation, explain
 from treefold.analysis.prediction import LabelCheck, Trees, answers, require_task_fits, root_states
-from treefold.data.convert import formats_of, reading_of
+from treefold.data.convert import Reading, formats_of, reading_of
 from treefold.data.readers import READERS, SUFFIXES
 from treefold.data.readers.stream import Record, placed
 from treefold.errors import ConfigurationError, ModelFileError, ParseError, ReadError, nearest, require_choice
@@ -40,6 +40,7 @@ class Served:
     saved: SavedModel
     note: str = ""
     made: Mapping[str, Any] = field(default_factory=dict)
+    _readings: dict[str, Reading] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -57,8 +58,10 @@ class Served:
         Trees in the format of the training data are read with the same options; wide nodes are rewritten in the same way.
         """
         form = format or SEXPR
-        require_choice("the service", "format", form, FORMATS)
-        reading = reading_of(self.made, form).for_prediction()
+        reading = self._readings.get(form)
+        if reading is None:
+            require_choice("the service", "format", form, FORMATS)
+            reading = self._readings[form] = reading_of(self.made, form).for_prediction()
         if form == SEXPR:
             try:
                 return reading.shaped(Record((Tree.parse(text),), None, "tree", None)).trees
