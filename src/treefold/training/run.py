@@ -203,6 +203,22 @@ def _held(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
+def is_being_trained(folder: str | os.PathLike[str]) -> bool:
+    """Say whether a process is training this run; False where the system has no locks."""
+    if fcntl is None:
+        return False
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # a file system without locks
+        pass
+    finally:
+        os.close(handle)
+    return False
+
+
 def made_of(folder: str | os.PathLike[str]) -> dict[str, Any]:
     """Return how the data set of a run was made, its `Dataset.made`; empty if the directory does not say.
 
