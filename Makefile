@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 JOBS ?= 2
 
-.PHONY: demo examples test quick lint check clean
+.PHONY: demo explore examples test quick lint check clean
 
 .venv/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -12,6 +12,12 @@ JOBS ?= 2
 
 demo: .venv/.ready
 	$(BIN)/python examples/demo.py
+
+# The models of make demo in a browser; PORT=8001 if 8000 is in use.
+PORT ?= 8000
+explore: .venv/.ready
+	test -d demo/Complex-RNN || $(MAKE) demo
+	$(BIN)/treefold serve demo/Complex-RNN demo/Hosvd-LSTM demo/Full-LSTM demo/Sum-LSTM --data demo/trees --port $(PORT)
 
 # The programs in examples/, with their output into examples/output; two of them need data: SST=FOLDER GLYCANS=FOLDER.
 EXAMPLES := formulas programs documents $(if $(SST),sentiment) $(if $(GLYCANS),kingdoms)
