@@ -515,7 +515,7 @@ class RunSettings(Settings):
     recipe: RecipeName = _setting(
         "auto",
         "Where settings come from that are not given: `auto` chooses them from the data, `paper` has those of the paper, and "
-        "`treefold recipes` lists others; a TOML file is a recipe of your own. What a recipe leaves open is chosen from the data.",
+        "`treefold recipes` lists others; a TOML file is one of your own. What a recipe leaves open is chosen from the data.",
         "If your trees are like those for which a recipe was made.",
     )
     model: ModelSettings = ModelSettings()
