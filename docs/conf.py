@@ -16,7 +16,6 @@ author = "the authors of treefold"
 version = release = treefold.__version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax"]
 exclude_patterns = ["_build"]
-suppress_warnings = ["toc.glob"]  # of pages that are still to come
 html_theme = "furo"
 html_title = "treefold"
 html_show_sphinx = False
@@ -26,6 +25,8 @@ highlight_language = "none"
 default_role = "py:obj"  # a name in backticks is a link if it is known
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
+autodoc_preserve_defaults = True
+toc_object_entries = False  # which would be hundreds
 autodoc_default_options = {"members": True, "show-inheritance": True, "ignore-module-all": True}
 python_use_unqualified_type_names = True
 
@@ -52,16 +53,16 @@ def expand(app: Any, page: str, source: list[str]) -> None:
     source[0] = re.sub(r"\]\((\.\./[^)#\s]*)\)", to_repository, text)
 
 
+def skip(app: Any, what: str, name: str, thing: Any, is_skipped: bool, options: Any) -> bool | None:
+    """Leave out the methods that scikit-learn adds, and compiled functions."""
+    return True if name.endswith("_request") or hasattr(thing, "py_func") else None
+
+
 def modules(package: str) -> str:
-    """Return a section for each public module of a package, from its docstrings."""
+    """Return a section for each module of a package, from its docstrings."""
     folder = Path(str(importlib.import_module(package).__file__)).parent
-    found = []
-    for path in sorted(folder.rglob("*.py")):
-        parts = path.relative_to(folder).with_suffix("").parts
-        if not any(part.startswith("__main__") for part in parts):
-            found.append(".".join([package, *(part for part in parts if part != "__init__")]))
-    blocks = [f"## {name}\n\n```{{eval-rst}}\n.. automodule:: {name}\n```\n" for name in found]
-    return "\n".join(blocks)
+    names = [package, *(f"{package}.{path.stem}" for path in sorted(folder.glob("*.py")) if path.stem[0] != "_")]
+    return "\n".join(f"## {name}\n\n```{{eval-rst}}\n.. automodule:: {name}\n```\n" for name in names)
 
 
 def names() -> str:
