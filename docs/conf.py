@@ -18,7 +18,7 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax"]
 exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = "treefold"
-html_show_sphinx = False
+html_show_sphinx = html_show_copyright = False
 myst_heading_anchors = 3
 myst_enable_extensions = ["attrs_block"]
 highlight_language = "none"
@@ -71,6 +71,7 @@ def names() -> str:
     for name in treefold.__all__:
         thing = getattr(treefold, name)
         says = next(iter((thing.__doc__ or "").splitlines()), "") if callable(thing) else "The forms by name."
+        says = says.replace(":math:", "").replace("``", "`")
         rows.append(f"| {{py:obj}}`{name} <{home(name)}>` | {says} |")
     return "\n".join(["| name | |", "|---|---|", *rows])
 
@@ -78,7 +79,7 @@ def names() -> str:
 def home(name: str) -> str:
     """Return the whole name of something that the package itself exports."""
     thing = getattr(treefold, name)
-    return f"{getattr(thing, '__module__', 'treefold.nn.aggregators')}.{name}"
+    return f"{thing.__module__}.{thing.__qualname__}" if callable(thing) else f"treefold.nn.aggregators.{name}"
 
 
 def settings() -> str:
