@@ -1,5 +1,6 @@
 import re
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -231,7 +232,8 @@ def test_every_setting_has_a_meaning_and_an_advice_when_to_change_it() -> None:
 
 def test_meanings_name_all_parts_of_the_registries() -> None:
     meanings = {row.name: row.meaning for row in describe_settings()}
-    for name, registry in {"cell": CELLS, "aggregator": AGGREGATORS, "task": TASKS}.items():
+    registries: dict[str, Iterable[str]] = {"cell": CELLS, "aggregator": AGGREGATORS, "task": TASKS}
+    for name, registry in registries.items():
         assert {part for part in registry if f"`{part}`" not in meanings[name]} == set()
 
 

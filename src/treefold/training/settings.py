@@ -555,7 +555,7 @@ def describe_settings() -> list[SettingRow]:
     >>> row.group, row.values, row.default, row.meaning
     ('training', 'whole number', 'from the data; paper: 25', 'The number of examples in a step.')
     """
-    groups = {"": RunSettings, "model": ModelSettings, "training": TrainingSettings}
+    groups: dict[str, type[Settings]] = {"": RunSettings, "model": ModelSettings, "training": TrainingSettings}
     return [
         _row(group, name, field)
         for group, settings in groups.items()
