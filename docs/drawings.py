@@ -17,7 +17,7 @@ def drawings() -> dict[str, str]:
     up = [None, None, ORANGE, ORANGE, ORANGE, BLUE, None]
     down = [None, None, None, None, None, BLUE, ORANGE]
     siblings = [None, ORANGE, None, None, ORANGE, BLUE, None]
-    seen = (("the node", BLUE), ("what it sees: up, down, along siblings", ORANGE))
+    seen = (("the node", BLUE), ("what it sees", ORANGE))
     return {
         "fold.svg": draw_svg(fold, notes=["2", "4", "3", "3", "1", "3"], name="The value of each subtree of a formula"),
         "absent.svg": draw_svg(absent, name="The second of three child slots is empty"),
