@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 JOBS ?= 2
 
-.PHONY: demo test quick lint check docs clean
+.PHONY: demo explore examples test quick lint check docs clean
 
 .venv/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -12,6 +12,22 @@ JOBS ?= 2
 
 demo: .venv/.ready
 	$(BIN)/python examples/demo.py
+
+# The models of make demo in a browser; PORT=8001 if 8000 is in use.
+PORT ?= 8000
+explore: .venv/.ready
+	test -d demo/Complex-RNN || $(MAKE) demo
+	$(BIN)/treefold serve demo/Complex-RNN demo/Hosvd-LSTM demo/Full-LSTM demo/Sum-LSTM --data demo/trees --port $(PORT)
+
+# The programs in examples/, with their output into examples/output; two of them need data: SST=FOLDER GLYCANS=FOLDER.
+EXAMPLES := formulas programs documents $(if $(SST),sentiment) $(if $(GLYCANS),kingdoms)
+examples: .venv/.ready
+	mkdir -p examples/output
+	set -e; for name in $(EXAMPLES); do \
+		case $$name in sentiment) data="$(SST)";; kingdoms) data="$(GLYCANS)";; *) data="";; esac; \
+		OMP_NUM_THREADS=1 $(BIN)/python -m examples.$$name $$data > examples/output/$$name.tmp; \
+		mv examples/output/$$name.tmp examples/output/$$name.txt; cat examples/output/$$name.txt; \
+	done
 
 test: .venv/.ready
 	$(BIN)/python -m treefold.kernels --double

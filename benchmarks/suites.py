@@ -11,6 +11,8 @@ from benchmarks.measuring import Job, MissingPackageError, Options, Values, mach
 from benchmarks.phases import phases
 from benchmarks.processes import compilation, memory
 from benchmarks.roofline import roofline
+from benchmarks.service import CASE as SERVICE
+from benchmarks.service import service
 from benchmarks.speed import (
     PROGRAM_BATCH,
     RECIPE_BATCH,
@@ -41,6 +43,7 @@ SUITES: Final[dict[str, Callable[[Options], dict[str, Job]]]] = {
     "compile": compilation,
     "shapes": shapes,
     "roofline": roofline,
+    "service": service,
 }
 DEFAULT: Final = ("step", "inference", "threads")
 
@@ -108,6 +111,9 @@ CLAIMS: Final[dict[str, Claim]] = {
     "phases, kernels + head + optimiser": Claim("phases", HEADLINE, "core_share", 0.85),
     "memory, peak of training, GB": Claim("memory", "training", "peak_gigabytes", 1.2, at_least=False),
     "compile, first use, s": Claim("compile", "first use", "first_seconds", 12, at_least=False),
+    "service, requests a second": Claim("service", SERVICE, "requests_per_second", 1500),
+    "service, median of a request, ms": Claim("service", SERVICE, "median_ms", 25, at_least=False),
+    "service, requests a second, service / plain handler": Claim("service", SERVICE, "ratio", 5),
 }
 
 

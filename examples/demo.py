@@ -15,15 +15,17 @@ from typing import Any, Final, NamedTuple, final
 import numpy as np
 import torch
 
-from treefold.data.dataset import Dataset
+from treefold.data.dataset import FACTS, Dataset
 from treefold.data.generators import listops, make_listops
 from treefold.errors import FileError, TreefoldError, require_positive
 from treefold.files import atomic_file, atomic_folder, require_replaceable
 from treefold.nn.heads import Classifier
 from treefold.nn.model import TreeModel
+from treefold.nn.randomness import seeded
 from treefold.training import Examples, Progress, Result, fit
 from treefold.training.build import build_model, facts_of, resolve
 from treefold.training.examples import Score
+from treefold.training.saving import CONFIG, VOCABULARY, WEIGHTS, SavedModel
 from treefold.training.settings import ModelSettings, RunSettings, TrainingSettings, with_recipe
 from treefold.trees.forest import Forest
 from treefold.trees.tree import Tree
@@ -47,6 +49,16 @@ PARAMETERS: dict[str, int] = {
 
 PAGE: Final = "index.html"
 FIGURE: Final = "accuracy.png"
+DATA: Final = "trees"
+"""The folder of the test trees, which the explorer shows."""
+_IN_EXPLORER: Final = 2000
+WRITTEN: Final = {
+    PAGE,
+    FIGURE,
+    *(f"{name}/{file}" for name in PARAMETERS for file in (CONFIG, VOCABULARY, WEIGHTS)),
+    *(f"{DATA}/{file}" for file in (FACTS, "trees.forest", "examples.columns", "vocabulary.json")),
+}
+"""All files that the demo writes."""
 TITLE: Final = "treefold: four ways to combine the children of a node"
 
 
@@ -54,7 +66,7 @@ class Trained(NamedTuple):
     """A trained model with its results."""
 
     name: str
-    model: TreeModel
+    saved: SavedModel
     parameters: int
     result: Result
     test: float
@@ -95,17 +107,20 @@ def settings_of(name: str, epochs: int, seed: int) -> RunSettings:
 
 def train_one(name: str, data: Dataset, epochs: int, seed: int) -> Trained:
     """Train one of the models."""
-    torch.manual_seed(seed)
     examples, chosen = Examples.of(data, "tree"), settings_of(name, epochs, seed)
     settings, labels = resolve(chosen.model, facts_of(data.forest))
-    model, training = build_model(settings, labels, "tree", 10), chosen.training
+    with seeded(seed):
+        model = build_model(settings, labels, "tree", 10)
+    training = chosen.training
     start = time.perf_counter()
     splits = data.splits
     result = fit(
         model, examples, training, train=splits["train"], validation=splits["validation"], reporter=_Lines(name)
     )
     test = Score.of(model, examples, np.asarray(splits["test"])).score
-    return Trained(name, model, PARAMETERS[name], result, test, time.perf_counter() - start)
+    run = RunSettings(model=settings, training=training)
+    saved = SavedModel(model, run, labels, data.classes, 10)
+    return Trained(name, saved, PARAMETERS[name], result, test, time.perf_counter() - start)
 
 
 def drawing(model: TreeModel, tree: Tree) -> str:
@@ -205,7 +220,8 @@ numbers, which turn as a sum modulo ten does, and learns from small trees first:
 def require_own(out: Path) -> None:
     """Raise unless the folder is new, empty, or holds exactly what an earlier demo wrote: it will be replaced."""
     require_replaceable(out, force=True, sign=PAGE)
-    foreign = sorted({path.name for path in out.iterdir()} - {PAGE, FIGURE}) if out.is_dir() else []
+    files = (path.relative_to(out) for path in out.rglob("*") if not path.is_dir() or path.is_symlink())
+    foreign = sorted({file.as_posix() for file in files} - WRITTEN) if out.is_dir() else []
     if not foreign and (out / PAGE).is_file() and TITLE.encode() not in (out / PAGE).read_bytes():
         foreign = [PAGE]
     if foreign:
@@ -247,14 +263,22 @@ def run(trees: int, epochs: int, seed: int, out: Path) -> None:
     for row in rows:
         print("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)))
     print(f"\nWhat the {BEYOND} reads off every part of a tree that it has not seen:\n")
-    drawn = drawing(trained[-1].model, example)
+    drawn = drawing(trained[-1].saved.model, example)
     print(drawn)
     require_own(out)
     with atomic_folder(out, force=True, sign=PAGE) as folder:
         svg = figure(trained, folder / FIGURE)
         with atomic_file(folder / PAGE) as file:
             file.write(page(trained, svg, drawn, len(data.splits["train"])).encode())
+        for each in trained:
+            each.saved.save(folder / each.name)
+        shown = np.asarray(data.splits["test"])[:_IN_EXPLORER]
+        values = [data.classes[code] for code in data.targets[shown]]
+        Dataset.from_labels(list(data.forest[shown]), values, {"test": np.arange(len(shown))}, {}).save(folder / DATA)
     print(f"\nThe same with learning curves: {out / PAGE}")
+    models = " ".join(str(out / name) for name in reversed(PARAMETERS))
+    explore = "make explore" if out == Path("demo") else f"treefold serve {models} --data {out / DATA}"
+    print(f"Explore these models in a browser: `{explore}`")
     print("Next: `.venv/bin/treefold --help`; README.md has ten lines of Python for your own trees.")
 
 

@@ -23,6 +23,7 @@ SLOW = (
     "estimators",
     "examples",
     "kernels",
+    "service",
     "sweeps",
     "training",
     "test_docs.py",

@@ -23,7 +23,7 @@ from treefold.cli import app
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted(path for path in (ROOT / "docs").rglob("*.md") if "_build" not in path.parts)]
-_SETS_UP = ("pip", "make", "apt-get", "cd")
+_SETS_UP = ("pip", "make", "apt-get")
 _PARTS = re.compile(
     r"^<!-- hidden\n(?P<hidden>.*?)^-->"
     r"|(?:^<!-- (?P<note>not run|file): (?P<detail>.*?) -->\n+)?"

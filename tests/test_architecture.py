@@ -18,6 +18,7 @@ LAYERS = [
     ["analysis"],
     ["estimators"],
     ["sweeps"],
+    ["service"],
     ["cli"],
     ["__main__"],
 ]

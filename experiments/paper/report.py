@@ -6,7 +6,7 @@ the formats and figures of `treefold report`. Parameters are counted as in the p
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +14,7 @@ from experiments.paper.counts import counted_parameters
 from experiments.paper.published import KINDS, PAPER_TABLES, PaperTable, Published
 from treefold.cli.report import show
 from treefold.errors import TreefoldError
-from treefold.sweeps.report.document import SCORES, Document, key_figures, make_folder, versions_of, write
+from treefold.sweeps.report.document import Document, key_figures, require_report_folder, units_of, versions_of, write
 from treefold.sweeps.report.figures import Reference, Study, figures_of, require_matplotlib, slugs
 from treefold.sweeps.report.summary import (
     NONE,
@@ -47,13 +47,15 @@ _INTRODUCTION: Final = (
 )
 
 
-def write_paper_report(folders: Sequence[Path], out: Path | None = None) -> tuple[Document, list[Path]]:
+def write_paper_report(
+    folders: Sequence[Path], out: Path | None = None, *, force: bool = False
+) -> tuple[Document, list[Path]]:
     """Read the results of sweeps and write the report into ``out``, by default ``paper`` in the first folder."""
     require_matplotlib()
-    gathered = gather(folders)
-    out = make_folder(folders[0] / "paper" if out is None else out)
-    document = compose(gathered)
-    return document, write(document, out)
+    out = folders[0] / "paper" if out is None else out
+    require_report_folder(out, force=force)
+    document = compose(gather(folders))
+    return document, write(document, out, force=force)
 
 
 def compose(gathered: Gathered, *, figures: bool = True) -> Document:
@@ -64,18 +66,19 @@ def compose(gathered: Gathered, *, figures: bool = True) -> Document:
     beyond = [each for each in summaries if id(each) not in placed]
     if beyond:
         caption = (
-            f"Kinds, sizes, data and settings beyond the paper's tables. {SCORES} N par. is counted as in the paper if it has "
-            "the form; otherwise it counts all parameters of one aggregator."
+            f"Kinds, sizes, data and settings beyond the paper's tables. {units_of(beyond)} N par. is counted as in the paper "
+            "if it has the form; otherwise it counts all parameters of one aggregator."
         )
-        tables.append(summary_table("table-beyond", "Beyond the paper", caption, beyond, summaries))
+        tables.append(summary_table("table-beyond", "Beyond the paper", caption, beyond, summaries, aggregators=True))
     for table in PAPER_TABLES.values():
         if members := candidates(table, summaries):
-            caption = f"All configurations of Table {table.numeral}, with all ranks. {SCORES}"
-            tables.append(summary_table(f"all-{table.grid}", f"{table.name} in full", caption, members, summaries))
+            caption = f"All configurations of Table {table.numeral}, with all ranks. {units_of(members)}"
+            title = f"{table.name} in full"
+            tables.append(summary_table(f"all-{table.grid}", title, caption, members, members, aggregators=True))
     return Document(
         title=TITLE,
         introduction=_INTRODUCTION,
-        facts=key_figures(gathered.results, summaries),
+        facts=key_figures(gathered, summaries),
         conclusion=_conclusion(tables),
         tables=tuple(tables),
         figures=tuple(figure for study in paper_studies(summaries) for figure in figures_of(study)) if figures else (),
@@ -262,26 +265,13 @@ def paper_studies(summaries: Sequence[Summary]) -> list[Study]:
     for (name, members), slug in zip(found.items(), slugs(found), strict=True):
         table = PAPER_TABLES.get(name)
         if table is None:
-            studies.append(Study(name, slug, tuple(members), palette))
+            studies.append(Study(name, slug, tuple(members), palette, of_aggregators=True))
             continue
         points = {kind: [(row.parameters, row.mean) for row in rows] for kind, rows in table.validation.items()}
-        joined = "of small, of medium and of large rank" if table.one_size_column else "of one state size"
-        note = f" The lines of the Hosvd-LSTM join configurations {joined}, as in the paper."
-        reference = Reference("the paper", points, note if any(each.kind == "Hosvd" for each in members) else "")
-        studies.append(Study(table.name, slug, tuple(members), palette, reference, _line_in(table)))
+        apart = [kind for kind, rows in table.validation.items() if len({row.rank for row in rows}) > 1]
+        reference = Reference("the paper", points, apart)
+        studies.append(Study(table.name, slug, tuple(members), palette, reference, of_aggregators=True))
     return studies
-
-
-def _line_in(table: PaperTable) -> Callable[[Summary], str]:
-    def line(summary: Summary) -> str:
-        if summary.kind != "Hosvd":
-            return ""
-        ranks = table.ranks.get(summary.state_size, ())
-        if table.one_size_column and summary.rank in ranks:
-            return f"rank {ranks.index(summary.rank)}"
-        return f"size {summary.state_size}"
-
-    return line
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -289,9 +279,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m experiments.paper.report", description=__doc__)
     parser.add_argument("sweeps", type=Path, nargs="+", metavar="SWEEP", help="folder of a sweep")
     parser.add_argument("--out", type=Path, help="folder for the report (default: `paper` in the first SWEEP)")
+    parser.add_argument("--force", action="store_true", help="replace the report in this folder")
     options = parser.parse_args(arguments)
     try:
-        show(*write_paper_report(options.sweeps, options.out))
+        show(*write_paper_report(options.sweeps, options.out, force=options.force))
     except TreefoldError as problem:
         sys.exit(f"error: {problem}")
 

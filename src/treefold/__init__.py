@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from treefold.nn.heads import Classifier, PairClassifier, PairRegressor, Regressor
     from treefold.nn.labels import Embedding, Numeric, OneHot, Thermometer
     from treefold.nn.model import TreeModel, compress
+    from treefold.service.client import Client
     from treefold.trees.batch import Batch
     from treefold.trees.forest import Forest
     from treefold.trees.tree import Tree
@@ -73,6 +74,7 @@ _HOMES = {
     "Regressor": "treefold.nn.heads",
     "TreeModel": "treefold.nn.model",
     "compress": "treefold.nn.model",
+    "Client": "treefold.service.client",
     "Tree": "treefold.trees.tree",
     "Vocabulary": "treefold.trees.vocabulary",
 }
@@ -82,6 +84,7 @@ __all__ = [
     "Batch",
     "Canonical",
     "Classifier",
+    "Client",
     "Embedding",
     "Explanation",
     "Forest",

@@ -81,6 +81,10 @@ class ModelFileError(TreefoldError):
     """A directory is not a saved model or run, or is incomplete."""
 
 
+class ServiceError(TreefoldError):
+    """A service cannot be reached, or does not answer as expected."""
+
+
 class TrainingError(TreefoldError):
     """Training cannot start or continue."""
 

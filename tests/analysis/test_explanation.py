@@ -27,6 +27,7 @@ from treefold import (
     TreeRegressor,
     load,
 )
+from treefold.analysis.explaining import Belief, Effect, Occlusion
 from treefold.cli import app
 from treefold.errors import ConfigurationError, FileError, TreeError, VocabularyError
 from treefold.trees.drawing import shade
@@ -150,6 +151,19 @@ def test_the_layer_of_effects_is_strongest_where_the_answer_needs_the_subtree_mo
         classifier().explain(TREE, occlude=False).to_svg(layer="effects")
     with pytest.raises(ConfigurationError, match="layer to be one of 'answers', 'effects', got 'effect'"):
         found.to_svg(layer="effect")
+
+
+def test_effects_that_are_small_beside_the_greatest_have_no_colour() -> None:
+    tree = Tree.parse("(f a b c)")
+    beliefs = tuple(Belief(node, label, "yes", 0.9) for node, label in enumerate("abcf"))
+    effects = tuple(
+        Effect(node, Tree(label), fall) for node, label, fall in [(0, "a", 0.5), (1, "b", 0.004), (2, "c", -0.1)]
+    )
+    found = Explanation((tree,), beliefs, Occlusion("yes", 0.9, effects, 3, 3))
+    root = ET.fromstring(found.to_svg(layer="effects"))
+    fills = {int(group.attrib["data-node"]): group[1].get("fill") for group in root.iter(f"{NS}g")}
+    assert fills == {0: shade(1), 1: "#f3f4f6", 2: shade(0, 0.2), 3: "#f3f4f6"}
+    assert "without it, probability falls" in [text.text for text in root.iter(f"{NS}text")]
 
 
 def test_unknown_labels_are_shown_as_such() -> None:

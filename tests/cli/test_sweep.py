@@ -16,7 +16,7 @@ from treefold.cli.sweep import SweepProgress, sweep
 from treefold.errors import ConfigurationError, FileError, ForestFileError, TreefoldError
 from treefold.sweeps.grid import read_grid
 from treefold.sweeps.plan import open_data, plan
-from treefold.sweeps.results import RESULTS, Results
+from treefold.sweeps.results import RESULTS, Results, SweepFacts
 from treefold.sweeps.run import Died, Failed, Finished, Limits, Progressed, Started, execute, sweep_lock
 
 SMOKE = Path(__file__).parents[2] / "experiments" / "smoke.toml"
@@ -210,3 +210,45 @@ def test_progress_counts_runs_and_estimates_the_time_left(tmp_path: Path) -> Non
     progress.update(Failed(runs[2], "no"))
     assert progress.failed == 1
     assert progress.seconds_left() == pytest.approx(costs[3])
+
+
+def test_a_sweep_with_a_report_ends_with_it_and_says_what_failed(
+    grid: Path, tmp_path: Path, here: tiny.Here, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    for _ in range(2):  # the second replaces the first one's report
+        with pytest.raises(typer.Exit):
+            sweep(grid, out, tiny.data_folder(), with_report=True)
+        here.failing = [0]
+    said = capsys.readouterr().out
+    assert "finished runs: 1 of 2" in said and "own: failed: bad c=3 seed 0 (as it should)." in said
+    page = (out / "report" / "report.html").read_text()
+    assert (
+        "own: failed: bad c=3 seed 0 (as it should)." in page and f"treefold train {tiny.data_folder()} --out" in page
+    )
+    facts = SweepFacts.read(out)
+    assert facts is not None and list(facts.runs.values()) == ["good c=2 seed 0", "bad c=3 seed 0"]
+    assert [facts.runs[key] for key in facts.failed] == ["bad c=3 seed 0"]
+
+
+def test_a_missing_matplotlib_is_said_before_anything_is_trained(
+    grid: Path, tmp_path: Path, here: tiny.Here, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ConfigurationError, match=r"needs the package matplotlib.*pip install 'treefold\[plot\]'"):
+        sweep(grid, tmp_path / "out", tiny.data_folder(), with_report=True)
+    assert not (tmp_path / "out").exists() and not here.asked
+    here.failing = []
+    sweep(grid, tmp_path / "out", tiny.data_folder())
+    assert capsys.readouterr().err.startswith("note: a report of this sweep will need matplotlib; pip install")
+
+
+def test_a_folder_that_is_no_report_stops_a_sweep_with_a_report_before_it_starts(
+    grid: Path, tmp_path: Path, here: tiny.Here
+) -> None:
+    notes = tmp_path / "out" / "report" / "notes.txt"
+    notes.parent.mkdir(parents=True)
+    notes.write_text("precious")
+    with pytest.raises(FileError, match=r"expected a directory with report\.html to replace"):
+        sweep(grid, tmp_path / "out", tiny.data_folder(), with_report=True)
+    assert notes.read_text() == "precious" and not here.asked

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from sklearn.base import clone  # type: ignore[import-untyped]
 from sklearn.exceptions import NotFittedError  # type: ignore[import-untyped]
 from sklearn.metrics import log_loss  # type: ignore[import-untyped]
@@ -328,3 +329,35 @@ def test_partial_fit_selects_no_parts_because_the_end_is_not_known() -> None:
     model.partial_fit(trees, [1, 2, 7, 2] * 5, classes=[1, 2, 7])
     sums = [part for part in model.saved_.model.modules() if isinstance(part, Combined)]
     assert len(sums) == 4 and all(norm > 0 for each in sums for norm in each.part_norms())
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_model_whose_weights_became_nan_or_infinite_does_not_answer(value: float) -> None:
+    model = TreeClassifier(epochs=1, random_state=0).fit(["(f a b)", "(f b a)"] * 10, [0, 1] * 10)
+    with torch.no_grad():
+        next(iter(model.saved_.model.head.parameters())).fill_(value)
+    for ask in (model.predict, model.predict_proba, lambda trees: model.explain(trees[0])):
+        with pytest.raises(TrainingError, match=r"the weights 'head\.layers.* are NaN or infinite"):
+            ask(["(f a b)"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"validation_fraction": "zero"}, "validation_fraction to be at least 0 and below 1, got 'zero'"),
+        ({"validation_fraction": None}, "validation_fraction to be at least 0 and below 1, got None"),
+        ({"n_threads": 2**40}, "at most 4,096 threads, got 1,099,511,627,776"),
+        ({"arity": 2**40, "shared": False}, "weights that fit into memory"),
+        ({"state_size": 2**40}, "weights that fit into memory"),
+        ({"optimiser": ["a"]}, "optimiser"),
+    ],
+)
+def test_arguments_of_a_wrong_type_or_size_are_named(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        TreeClassifier(epochs=1, **arguments).fit(["(f a b)", "(f b a)"] * 10, [0, 1] * 10)
+
+
+@pytest.mark.parametrize("weights", ["x", [object()] * 4, [[1], [1, 2], 1, 1]])
+def test_weights_that_are_no_numbers_are_an_error(weights: Any) -> None:
+    with pytest.raises(TrainingError, match="sample_weight to have one number for each of 4 examples"):
+        TreeClassifier(epochs=1).fit(["(f a b)", "(f b a)"] * 2, [0, 1] * 2, sample_weight=weights)

@@ -1,12 +1,15 @@
 from pathlib import Path
 
 import pytest
-from examples.demo import BEYOND, FIGURE, MODELS, PAGE, PARAMETERS, TITLE, main, require_own, settings_of
+from examples.demo import BEYOND, DATA, FIGURE, MODELS, PAGE, PARAMETERS, TITLE, WRITTEN, main, require_own, settings_of
 from experiments.paper.counts import counted_parameters
 
+from treefold.analysis.evaluation import evaluate
+from treefold.data.dataset import Dataset
 from treefold.errors import FileError
 from treefold.nn.cells import PerLabel
 from treefold.training.build import build_model, facts_of, resolve
+from treefold.training.saving import load_model
 from treefold.trees.forest import Forest
 
 
@@ -34,6 +37,13 @@ def test_the_demo_shows_progress_and_writes_a_page_that_needs_nothing_from_outsi
     page = (tmp_path / "demo" / "index.html").read_text(encoding="utf-8")
     assert "Hosvd-LSTM" in page and "<pre>" in page
     assert not any(outside in page for outside in ('src="http', 'href="http', "@import", "<script src"))
+    assert {str(path.relative_to(tmp_path / "demo")) for path in (tmp_path / "demo").rglob("*.*")} == WRITTEN
+    data = Dataset.open(tmp_path / "demo" / DATA)
+    assert f"treefold serve {tmp_path / 'demo' / BEYOND} " in shown
+    tested = {line.split()[0]: line.split()[3] for line in shown.splitlines() if line.rstrip().endswith(" s")}
+    for name in PARAMETERS:  # the explorer shows the models that were trained
+        found = evaluate(load_model(tmp_path / "demo" / name), data).score
+        assert f"{found:.1%}" == tested[name]
     main(["--trees", "150", "--epochs", "2", "--out", str(tmp_path / "demo")])
     again = capsys.readouterr().out
     accuracies = [[word for word in text.split() if word.endswith("%")] for text in (shown, again)]
@@ -64,9 +74,14 @@ def test_a_folder_with_other_files_survives(tmp_path: Path, capsys: pytest.Captu
 def test_a_file_that_was_added_to_the_demos_folder_is_not_deleted(tmp_path: Path) -> None:
     (tmp_path / PAGE).write_text(f"<title>{TITLE}</title>", encoding="utf-8")
     require_own(tmp_path)
-    (tmp_path / "notes.txt").touch()
-    with pytest.raises(FileError, match=r"got one that contains notes\.txt, which the demo did not write"):
-        require_own(tmp_path)
+    (tmp_path / BEYOND).mkdir()
+    (tmp_path / BEYOND / "config.toml").touch()
+    require_own(tmp_path)
+    for name in ("notes.txt", f"{BEYOND}/notes.txt"):
+        (tmp_path / name).touch()
+        with pytest.raises(FileError, match=rf"got one that contains {name}, which the demo did not write"):
+            require_own(tmp_path)
+        (tmp_path / name).unlink()
 
 
 def test_a_new_or_empty_folder_is_accepted_and_a_file_is_not(tmp_path: Path) -> None:

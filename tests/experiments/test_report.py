@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from experiments.paper.published import LISTOPS, LRT, PaperTable
+from experiments.paper.published import KINDS, LISTOPS, LRT, PaperTable
 from experiments.paper.report import (
     compose,
     main,
@@ -15,7 +15,7 @@ from experiments.paper.report import (
     table_of,
 )
 
-from tests.sweeps.report.conftest import Written
+from tests.sweeps.report.conftest import Drawn, Written, drawn
 from tests.sweeps.report.made_up import LISTOPS_DATA, LISTOPS_SIZES, LRT_SIZES, result, sweep, write
 from tests.sweeps.report.test_figures import texts
 from tests.sweeps.report.test_formats import (
@@ -37,6 +37,7 @@ from treefold.sweeps.results import RunResult
 # The tests of the formats run on this report too, with its fixture `written`.
 __all__ = [
     "document",
+    "drawn",
     "tags",
     "test_figures_of_the_page_have_words_for_those_who_cannot_see_them",
     "test_latex_environments_and_braces_are_balanced",
@@ -172,8 +173,9 @@ def test_a_table_of_the_paper_has_one_recipe_and_what_is_beyond_says_how_it_diff
     assert [ours(table, "Sum", row).text for row in range(2)] == ["50.00 (–)", NONE]
     everything = paper_summaries([RunResult.model_validate(line) for line in lines])
     beyond = [each for each in everything if each.first.settings.training.schedule == "cosine"]
-    rows = summary_table("t", "T", "C", beyond, everything).rows
-    assert [row[0].details for row in rows] == [("schedule = cosine",), ()]  # there is no other Sum of 88
+    shown = summary_table("t", "T", "C", beyond, everything)
+    place = [cell.text for cell in shown.head[0]].index("schedule")
+    assert [row[place].text for row in shown.rows] == ["cosine", "cosine"]
 
 
 def test_a_run_that_the_budget_stopped_says_so() -> None:
@@ -208,8 +210,8 @@ def figures(*lines: dict[str, Any]) -> dict[str, Figure]:
 
 
 def test_listops_has_figures_by_depth_and_size_and_lrt_by_operators(written: Written) -> None:
-    names = [f"lrt-{name}" for name in ("parameters", "operators", "curves", "time")]
-    names += [f"listops-{name}" for name in ("parameters", "depth", "size", "curves", "time")]
+    names = [f"lrt-{name}" for name in ("parameters", "time", "curves", "operators")]
+    names += [f"listops-{name}" for name in ("parameters", "time", "curves", "depth", "size")]
     assert [figure.name for figure in written.document.figures] == names
 
 
@@ -223,22 +225,29 @@ def test_the_paper_s_points_are_shown_beside_ours(grid: str, paper: Any) -> None
     assert f"Hosvd in the paper: best {best.mean:.1f} % with {best.parameters:,}" in figure.description
 
 
-def test_a_line_joins_no_two_recipes(monkeypatch: pytest.MonkeyPatch) -> None:
-    from matplotlib.axes import Axes
+def test_published_points_of_different_ranks_are_not_joined(drawn: Drawn) -> None:
+    figures(result("lrt", "Sum", 100, groups={}, curves={}), result("listops", "Sum", 25, groups={}, curves={}))
+    styles = {
+        (kind, place): drawn.labelled(f"{kind}, the paper")[place].get_linestyle() for kind in KINDS for place in (0, 1)
+    }
+    assert {each for each, style in styles.items() if style == "None"} == {("Hosvd", 0)}  # of LRT, which comes first
 
-    lines: list[int] = []
-    errorbar = Axes.errorbar
 
-    def noted(axes: Axes, x: list[float], *arguments: Any, **options: Any) -> Any:
-        lines.append(len(x))
-        return errorbar(axes, x, *arguments, **options)
-
-    monkeypatch.setattr(Axes, "errorbar", noted)
+def test_a_line_joins_no_two_recipes_and_says_what_it_is(drawn: Drawn) -> None:
     plain = [result("listops", "Hosvd", 20, rank, groups={}, curves={}) for rank in (3, 5)]
     annealed = result("beyond", "Hosvd", 20, 3, groups={}, curves={}, training={"schedule": "cosine"})
     longer = result("listops", "Hosvd", 20, 7, groups={}, curves={}, training={"epochs": 9})
-    figures(*plain, annealed, longer)
-    assert sorted(lines[:3]) == [1, 1, 2]  # those of the first figure, validation against parameters
+    other = [result("listops", "Hosvd", 10, rank, groups={}, curves={}) for rank in (3, 5)]
+    figures(*plain, *other, annealed, longer)
+    first = drawn.points(0).items()
+    lines = {name.replace("\n", " "): len(points) for name, points in first if name.endswith("ours")}
+    of = "Hosvd, state_size = {}, epochs = {} (listops), ours"
+    assert lines == {
+        of.format(10, 100): 2,
+        of.format(20, 100): 2,
+        "Hosvd, others (listops), ours": 1,
+        "Hosvd (beyond), ours": 1,
+    }
 
 
 def test_the_page_has_a_row_for_each_configuration(tags: Tags) -> None:

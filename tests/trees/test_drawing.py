@@ -270,3 +270,10 @@ def test_a_forest_shows_its_numbers_and_its_first_trees(tmp_path: Path) -> None:
 def test_tables_and_pages_escape_what_they_show(text: str) -> None:
     page = html_page(text, html_table([(text, text)], head=(text, text)))
     assert ET.fromstring(page.split("\n", 1)[1]).find("body") is not None
+
+
+def test_pages_that_forbid_styles_get_the_same_drawing_without_one() -> None:
+    svg = draw_svg(TREE, colours=["#0072B2"] * TREE.size)
+    plain = draw_svg(TREE, colours=["#0072B2"] * TREE.size, dark=False)
+    assert "<style" not in plain
+    assert re.sub(r"<style>.*</style>", "", svg) == plain != svg

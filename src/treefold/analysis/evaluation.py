@@ -11,7 +11,7 @@ import torch
 from treefold.analysis.prediction import LabelCheck
 from treefold.data.dataset import Dataset
 from treefold.errors import ConfigurationError, TreefoldError, nearest
-from treefold.training.examples import Examples, by_nodes, outputs_of
+from treefold.training.examples import Examples, answers_of, by_nodes
 from treefold.training.saving import SavedModel
 from treefold.training.task import Array, Floats, task_of
 from treefold.trees.batch import Ints
@@ -20,7 +20,7 @@ from treefold.trees.drawing import html_box, html_table
 # Axes:  n examples · N nodes · r judged trees, pairs or nodes · K classes
 ALL: Final = "all"
 _SHOWN_CLASSES: Final = 20  # in the confusion matrix of a notebook
-_BATCH_NODES: Final = 20_000  # smaller than the batches of `outputs_of`, so that each run is one batch
+_BATCH_NODES: Final = 20_000  # smaller than the batches of `answers_of`, so that each run is one batch
 
 
 @final
@@ -173,7 +173,7 @@ def _predictions(
     done, task = 0, examples.task
     for run in by_nodes(numbers, examples.sizes(numbers), _BATCH_NODES):
         try:
-            outputs = outputs_of(saved.model, examples, run).double()
+            outputs = answers_of(saved.model, examples, run).double()
         except TreefoldError as problem:
             raise _in_data_set(problem, examples.trees_of(run)) from None
         truth = examples.target(run)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from treefold.errors import ConfigurationError, require_choice, require_positive
 from treefold.nn.model import TreeModel
-from treefold.training.examples import Examples, evaluating, outputs_of
+from treefold.training.examples import Examples, answers_of, evaluating
 from treefold.training.saving import SavedModel, write_text
 from treefold.training.task import Floats
 from treefold.trees.drawing import draw_svg, escaped, fitted, html_box, html_page, html_table, label_text, shade
@@ -32,6 +32,7 @@ _TRIED: Final = 200  # subtrees that are left out to see what matters
 _DRAWN_NODES: Final = 60  # in a terminal
 _LEGEND_CLASSES: Final = 20
 _TITLE_CLASSES: Final = 5
+_SMALL: Final = 0.01  # effects below this share of the greatest have no colour
 
 
 @final
@@ -94,7 +95,7 @@ def probabilities(saved: SavedModel, forest: Forest) -> Tensor:
     Numbers have the units of the data. Pair e has the trees 2e and 2e + 1, as in a `Dataset`.
     """
     examples = Examples(forest, np.zeros(0), saved.task)
-    return _probabilities(saved, outputs_of(saved.model, examples, np.arange(len(examples))))
+    return _probabilities(saved, answers_of(saved.model, examples, np.arange(len(examples))))
 
 
 def beliefs(saved: SavedModel, subject: Subject) -> list[Belief]:
@@ -214,10 +215,24 @@ def without(tree: Tree, node: int) -> Tree:
         raise ConfigurationError(
             f"expected a node below the root, from 0 to {tree.size - 2} in post-order, got {node}; the root cannot be left out."
         )
+    return rebuilt(path_to(tree, node)[0], None)
+
+
+def path_to(tree: Tree, node: int) -> tuple[list[tuple[Tree, int]], Tree]:
+    """Return the way from the root to a node, as parents and slots, and the node's subtree.
+
+    >>> path, part = path_to(Tree.parse("(f (g a b) c)"), 1)
+    >>> [(parent.label, slot) for parent, slot in path], part.label
+    ([('f', 0), ('g', 1)], 'b')
+    """
+    if not 0 <= node < tree.size:
+        raise ConfigurationError(
+            f"expected a node from 0 to {tree.size - 1} in post-order, got {node}; choose one of the tree."
+        )
     path: list[tuple[Tree, int]] = []
-    current: Tree | None = tree
+    current = tree
     start = 0  # the number of the current subtree's first node
-    while current is not None and node != start + current.size - 1:
+    while node != start + current.size - 1:
         for slot, child in enumerate(current.children):
             if child is None:
                 continue
@@ -226,11 +241,19 @@ def without(tree: Tree, node: int) -> Tree:
                 current = child
                 break
             start += child.size
-    current = None
+    return path, current
+
+
+def rebuilt(path: Sequence[tuple[Tree, int]], part: Tree | None) -> Tree:
+    """Return the tree with another subtree, or ⊥, at the end of a path; other subtrees are reused.
+
+    >>> print(rebuilt(path_to(Tree.parse("(f (g a b) c)"), 1)[0], Tree.parse("(h d)")))
+    (f (g a (h d)) c)
+    """
     for parent, slot in reversed(path):
-        current = Tree(parent.label, [*parent.children[:slot], current, *parent.children[slot + 1 :]])
-    assert current is not None
-    return current
+        part = Tree(parent.label, [*parent.children[:slot], part, *parent.children[slot + 1 :]])
+    assert part is not None
+    return part
 
 
 def in_preorder(tree: Tree, notes: Sequence[str]) -> list[str]:
@@ -354,7 +377,7 @@ class Explanation:
 
     def draw(self, *, max_nodes: int = _DRAWN_NODES) -> str:
         """Return the explanation as text, as `treefold predict --explain` prints it."""
-        lines, start = [self._headline], 0
+        lines, start = [self.headline], 0
         for tree in self.trees:
             notes = [str(belief) for belief in self.beliefs[start : start + tree.size]]
             start += tree.size
@@ -367,7 +390,7 @@ class Explanation:
             if self.occlusion.features:
                 lines.append("labels and pairs that speak for the answer")
             lines += [f"  {share:>+8.4f}  {fitted(text, 66)}" for text, share in self.occlusion.features[: self.top]]
-            lines += [f"  {self._limit}"] if self._limit else []
+            lines += [f"  {self.limit}"] if self.limit else []
         return "\n".join([*lines, *([self._unknown_labels] if self.unknown else [])])
 
     def to_svg(self, path: str | os.PathLike[str] | None = None, *, layer: str = "answers", **options: Any) -> str:
@@ -386,7 +409,7 @@ class Explanation:
             colours=colours,
             dashed=[belief.node for belief in self.beliefs if belief.label in self.unknown],
             legend=legend,
-            name=f"{self._headline}; {', '.join(f'tree of {tree.size:,} nodes' for tree in self.trees)}",
+            name=f"{self.headline}; {', '.join(f'tree of {tree.size:,} nodes' for tree in self.trees)}",
             **options,
         )
         if path is not None:
@@ -395,13 +418,13 @@ class Explanation:
 
     def to_html(self, path: str | os.PathLike[str] | None = None) -> str:
         """Return a page that needs nothing from outside, and write it to a file if a ``path`` is given."""
-        page = html_page(self._headline, self._repr_html_())
+        page = html_page(self.headline, self._repr_html_())
         if path is not None:
             write_text(Path(path), page)
         return page
 
     def _repr_html_(self) -> str:
-        parts = [f"<p><strong>{escaped(self._headline)}</strong></p>", self.to_svg()]
+        parts = [f"<p><strong>{escaped(self.headline)}</strong></p>", self.to_svg()]
         found = self.occlusion
         if found is not None and found.effects:
             rows = [(f"{effect.fall:+.4f}", fitted(str(effect.subtree), 66)) for effect in found.effects[: self.top]]
@@ -409,21 +432,22 @@ class Explanation:
         if found is not None and found.features:
             rows = [(f"{share:+.4f}", fitted(text, 66)) for text, share in found.features[: self.top]]
             parts.append(html_table(rows, ("adds to the score", "label or pair of labels that speaks for the answer")))
-        notes = [note for note in (self._limit, self._unknown_labels if self.unknown else "") if note]
+        notes = [note for note in (self.limit, self._unknown_labels if self.unknown else "") if note]
         return html_box(*parts, *(f"<p>{escaped(note)}</p>" for note in notes))
 
     def __str__(self) -> str:
         return self.draw()
 
     def __repr__(self) -> str:
-        return f"<Explanation of {len(self.beliefs):,} nodes, {self._headline}>"
+        return f"<Explanation of {len(self.beliefs):,} nodes, {self.headline}>"
 
     @property
     def _whole(self) -> Belief:
         return self.beliefs[self.trees[0].size - 1]  # of a pair, its left root is compared with the whole right tree
 
     @property
-    def _headline(self) -> str:
+    def headline(self) -> str:
+        """The answer about the whole in words."""
         whole = self._whole
         if whole.probability is None:
             return f"answer: {whole.answer:.6g}"
@@ -434,8 +458,8 @@ class Explanation:
         return "the number" if self._whole.probability is None else "the probability of the answer"
 
     @property
-    def _limit(self) -> str:
-        """A line about the subtrees that were not tried."""
+    def limit(self) -> str:
+        """A line about the subtrees that were not tried, empty if all were."""
         found = self.occlusion
         if found is None or found.tried == found.possible:
             return ""
@@ -503,9 +527,8 @@ class Explanation:
             )
         falls = {effect.node: effect.fall for effect in self.occlusion.effects}
         most = max(map(abs, falls.values()), default=0.0) or 1.0
-        colours = [
-            shade(int(falls[b.node] > 0), abs(falls[b.node]) / most) if b.node in falls else None for b in self.beliefs
-        ]
+        shares = [falls.get(belief.node, 0.0) / most for belief in self.beliefs]
+        colours = [shade(int(share > 0), abs(share)) if abs(share) >= _SMALL else None for share in shares]
         what = self._what_falls.removeprefix("the ").removesuffix(" of the answer")
         return colours, [(f"without it, {what} falls", shade(1)), (f"{what} rises", shade(0))]
 

@@ -1,7 +1,7 @@
 """The command line; `treefold --help` explains it.
 
-Each group of commands has a module: `data`, `train`, `model` (evaluate, predict, embed, describe, compress), `sweep`
-and `report`; `console` prints. A command's module is imported when the command is called, and it imports torch,
+Each group of commands has a module: `data`, `train`, `model` (evaluate, predict, embed, describe, compress), `serve`,
+`sweep` and `report`; `console` prints. A command's module is imported when the command is called, and it imports torch,
 numpy and the like inside its functions, so that `--help` and mistakes are answered at once.
 """
 
@@ -30,9 +30,13 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "embed": ("model:embed", "Write the root states of trees to a .npy or .csv file."),
     "describe": ("model:describe", "Show the parts of a model, their parameters and costs, and how training went."),
     "compress": ("model:compress", "Decompose the tensors of a trained model into a form with fewer parameters."),
+    "serve": ("serve:serve", "Serve models: a page to explore them, and JSON for programs."),
     "recipes": ("train:recipes", "List the recipes that ship with the library, or print one of them."),
     "sweep": ("sweep:sweep", "Train all configurations of a grid, and write a line of results for each run."),
-    "report": ("report:report", "Write a report on sweeps: tables with means over seeds, and figures."),
+    "report": (
+        "report:report",
+        "Write a report on sweeps: the best configuration, tables, figures, and what to try next.",
+    ),
 }
 _MARKUP: Final = "markdown"
 _INTERRUPTED: Final = 130

@@ -17,7 +17,15 @@ from treefold.cli.console import WIDTH, Plugins, err, fitted, progress, say
 from treefold.data.readers import READERS, SUFFIXES, format_of
 from treefold.data.readers.stream import OnBad, Record, placed
 from treefold.data.readers.tabular import Columns
-from treefold.errors import ConfigurationError, FileError, ParseError, ReadError, TreefoldError, require_choice
+from treefold.errors import (
+    ConfigurationError,
+    FileError,
+    ParseError,
+    ReadError,
+    ServiceError,
+    TreefoldError,
+    require_choice,
+)
 from treefold.trees.tree import Tree
 
 if TYPE_CHECKING:
@@ -116,7 +124,10 @@ def evaluate(
 
 
 def predict(
-    run: Run,
+    run: Annotated[
+        Path | None,
+        typer.Argument(help="The directory of a run or saved model; with --url, the file.", show_default=False),
+    ] = None,
     file: Annotated[
         Path | None,
         typer.Argument(help="A file of trees; standard input if it is `-` or missing.", show_default=False),
@@ -129,6 +140,15 @@ def predict(
     ] = False,
     top: Annotated[int, typer.Option(min=1, help="With --explain: how many subtrees to show.")] = 5,
     as_json: Annotated[bool, typer.Option("--json", help="Print explanations as JSON lines too.")] = False,
+    url: Annotated[
+        str | None,
+        typer.Option(help="Ask the service at this address, which `treefold serve` runs.", show_default=False),
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="With --url: the model to ask.", show_default=False)] = None,
+    api_key: Annotated[
+        str | None,
+        typer.Option(envvar="TREEFOLD_API_KEY", help="With --url: the key of the service.", show_default=False),
+    ] = None,
     plugins: Plugins = None,
 ) -> None:
     """Predict the classes or numbers of trees from a file or from standard input.
@@ -138,10 +158,21 @@ def predict(
     arrive. The first bad line ends the command with its line number, unless `--skip-bad`. Files of the format of the training
     data are read with the same options, and their wide nodes are rewritten in the same way.
 
+    With `--url`, a running service answers instead of a run, and the only argument is the file.
+
     Example: `echo "(MAX 2 (MIN 3 4))" | treefold predict runs/hosvd --explain`
     """
+    if url is not None:
+        if explain or file is not None:
+            got = "--explain" if explain else f"{run} and {file}"
+            raise ConfigurationError(f"--url expects a file of trees at most, got {got}; leave out what is for runs.")
+        _predict_remotely(url, api_key, model, run, form, unknown, skip_bad)
+        return
+    if run is None:
+        raise ConfigurationError("predict expects the directory of a run, got none; name it, or a service with --url.")
     from treefold.analysis.explaining import beliefs, occlusion
     from treefold.analysis.prediction import LabelCheck, answered, answers, require_task_fits
+    from treefold.training.run import made_of
     from treefold.training.saving import load_model
 
     saved = load_model(run)
@@ -157,7 +188,7 @@ def predict(
         ]
 
     count = 0
-    for window in _windows(run, file, form, on_bad):
+    for window in _windows(made_of(run), file, form, on_bad):
         if explain:
             for record in window:  # one at a time: explanations are slow, and each is shown when it is ready
                 for _, (trees, believed, occluded) in answered([record], explained, check, on_bad):
@@ -171,10 +202,7 @@ def predict(
             typer.echo(json.dumps({**_as_text(record.trees), **answer}))
             count += 1
     _say_unknown(check)
-    if not count:
-        say("no trees came in; nothing was predicted.", to=err)
-    if on_bad is not None and on_bad.count:
-        say(f"left out {on_bad.count:,}, answered {count:,}", to=err, style="yellow")
+    _say_counts(count, on_bad)
 
 
 def embed(
@@ -204,6 +232,7 @@ def embed(
     from treefold.analysis.prediction import LabelCheck, answered, root_states
     from treefold.data.dataset import FACTS, Dataset
     from treefold.files import atomic_file
+    from treefold.training.run import made_of
     from treefold.training.saving import load_model
 
     saved = load_model(run)
@@ -213,7 +242,7 @@ def embed(
         records = (Record((tree,), None, f"{file}, tree {n}", None) for n, tree in enumerate(Dataset.open(file).forest))
         windows = _gathered(records)
     else:
-        windows = _windows(run, file, form, on_bad)
+        windows = _windows(made_of(run), file, form, on_bad)
     states = [np.zeros((0, saved.model.encoder.out_size), np.float32)]
     with progress("trees") as report:
         for window in windows:
@@ -331,6 +360,52 @@ def _say_unknown(check: "LabelCheck") -> None:
         say(note, to=err)
 
 
+def _say_counts(count: int, on_bad: _PrintBad | None) -> None:
+    if not count:
+        say("no trees came in; nothing was predicted.", to=err)
+    if on_bad is not None and on_bad.count:
+        say(f"left out {on_bad.count:,}, answered {count:,}", to=err, style="yellow")
+
+
+def _predict_remotely(
+    url: str, api_key: str | None, name: str | None, file: Path | None, form: str | None, unknown: str, skip_bad: bool
+) -> None:
+    """Read trees here, as the training data were read, and let a service answer."""
+    from treefold.service.client import Client
+
+    require_choice("--unknown", "the policy", unknown, ["unk", "error"])
+    client = Client(url, api_key)
+    models = {facts["name"]: facts for facts in client.models()}
+    if name is not None:
+        require_choice(url, "model", name, models)
+    made = models[name or next(iter(models))]["made"]
+    on_bad = _PrintBad() if skip_bad else None
+    count = 0
+
+    def answered(records: list[Record]) -> Iterator[tuple[Record, dict[str, Any]]]:
+        try:
+            found = client.answers([record.trees for record in records], model=name, unknown=unknown)
+        except ServiceError:
+            raise
+        except TreefoldError as problem:
+            if len(records) > 1:  # one by one, to find the bad record
+                for record in records:
+                    yield from answered([record])
+                return
+            error = ReadError(str(problem), source=records[0].source, line=records[0].line)
+            if on_bad is None:
+                raise error from None
+            on_bad(error)
+            return
+        yield from zip(records, found, strict=True)
+
+    for window in _windows(made, file, form, on_bad):
+        for record, answer in answered(window):
+            typer.echo(json.dumps({**_as_text(record.trees), **answer}))
+            count += 1
+    _say_counts(count, on_bad)
+
+
 def _as_text(trees: tuple[Tree, ...]) -> dict[str, str]:
     names = ("tree",) if len(trees) == 1 else ("left", "right")
     return {name: str(tree) for name, tree in zip(names, trees, strict=True)}
@@ -351,12 +426,15 @@ _WINDOW_NODES: Final = 50_000
 _CHUNK: Final = 1 << 16
 
 
-def _windows(run: Path, source: Path | None, form: str | None, on_bad: OnBad | None) -> Iterator[list[Record]]:
-    """Read records: large windows from a file; from standard input or a pipe, the records that have arrived."""
-    from treefold.data.convert import formats_of
-    from treefold.training.run import made_of
+def _windows(
+    made: Mapping[str, Any], source: Path | None, form: str | None, on_bad: OnBad | None
+) -> Iterator[list[Record]]:
+    """Read records: large windows from a file; from standard input or a pipe, the records that have arrived.
 
-    made = made_of(run)
+    ``made`` is how the training data were made.
+    """
+    from treefold.data.convert import formats_of
+
     if source is None or str(source) == "-":
         return _gathered(_arriving(form, made, on_bad))
     suffix = source.suffix.lower()

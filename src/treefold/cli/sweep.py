@@ -5,12 +5,14 @@ from __future__ import annotations  # types that are slow to import are for the 
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal, final
 
 import typer
 
 from treefold.cli.console import Plugins, err, out, say
+from treefold.cli.report import show
 from treefold.errors import ConfigurationError, nearest
 
 if TYPE_CHECKING:
@@ -38,6 +40,9 @@ def sweep(
     only: Annotated[
         list[str] | None, typer.Option(help="Only this kind, or this configuration: 'Hosvd c=20 r=3'; may be repeated.")
     ] = None,
+    with_report: Annotated[
+        bool, typer.Option("--report", help="At the end, write a report to `report` in --out.")
+    ] = False,
     plugins: Plugins = None,
 ) -> None:
     """Train all configurations of a grid, and write a line of results for each run.
@@ -51,10 +56,15 @@ def sweep(
     from treefold.sweeps import run as sweeps
     from treefold.sweeps.grid import read_grid
     from treefold.sweeps.plan import open_data, plan
-    from treefold.sweeps.results import DAMAGED, RESULTS, Results
+    from treefold.sweeps.report import require_matplotlib, require_report_folder, write_report
+    from treefold.sweeps.results import DAMAGED, RESULTS, Results, SweepFacts
 
     if address is not None and on != "ray":
         raise ConfigurationError(f"--address expects --on ray, got --on {on}; leave one of them out.")
+    report_folder = out_folder / "report"
+    if with_report:
+        require_matplotlib()
+        require_report_folder(report_folder, force=True)
     chosen = read_grid(grid)
     names = _chosen(chosen.configurations(str(grid)), only or [])
     if dry_run:
@@ -62,6 +72,8 @@ def sweep(
         runs = [run for run in plan(chosen, examples, str(grid)) if run.name in names]
         _show_plan(chosen, runs, Results.read(out_folder / RESULTS), workers or core_count())
         return
+    if not with_report and find_spec("matplotlib") is None:
+        say("note: a report of this sweep will need matplotlib; pip install 'treefold[plot]'", to=err, style="yellow")
     with sweeps.sweep_lock(out_folder):
         engine = _engine(on, workers or core_count(), address)
         results = Results.read(out_folder / RESULTS)
@@ -71,7 +83,15 @@ def sweep(
                 f"warning: the last line of {RESULTS} is incomplete; it was moved to {DAMAGED}.", to=err, style="yellow"
             )
         examples, folder = open_data(chosen.data, data, grid.parent, out_folder)
-        runs = [run for run in plan(chosen, examples, str(grid)) if run.name in names]
+        planned = plan(chosen, examples, str(grid))
+        facts = SweepFacts(
+            grid=chosen.name,
+            description=chosen.description,
+            data=str(folder),
+            runs={run.key: run.title for run in planned},
+        )
+        facts.write(out_folder)
+        runs = [run for run in planned if run.name in names]
         pending = sweeps.pending_runs(runs, results, chosen.budget)
         say(
             f"{chosen.name}: {len(runs)} runs, {len(runs) - len(pending)} finished before, {len(pending)} to do", to=err
@@ -83,7 +103,11 @@ def sweep(
         except KeyboardInterrupt:
             say("the sweep is not finished; start it again to continue.", to=err)
             raise
+        failed = {failure.run.key: failure.message for failure in outcome.failed}
+        facts.model_copy(update={"failed": failed}).write(out_folder)
     _show_outcome(outcome, out_folder)
+    if with_report and results.results:
+        show(*write_report([out_folder], report_folder, force=True))
     if outcome.failed:
         raise typer.Exit(1)
 

@@ -7,11 +7,11 @@ import inspect
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Final, ParamSpec, Self, final
 
 import numpy as np
-import torch
 from sklearn.base import BaseEstimator  # type: ignore[import-untyped]
 from sklearn.utils import check_random_state  # type: ignore[import-untyped]
 from sklearn.utils.validation import check_is_fitted  # type: ignore[import-untyped]
@@ -32,8 +32,9 @@ from treefold.estimators.inputs import forest_of, unknown_label
 from treefold.estimators.targets import hold_out
 from treefold.kernels.threads import threads
 from treefold.nn.model import TreeModel
+from treefold.nn.randomness import seeded
 from treefold.training.build import build_model, facts_of
-from treefold.training.examples import Examples, outputs_of
+from treefold.training.examples import Examples, answers_of
 from treefold.training.plugins import registered
 from treefold.training.recipe import Recipe, choose
 from treefold.training.saving import SavedModel
@@ -388,7 +389,7 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
         A number of ``epochs`` is that of `partial_fit`, which trains on with all examples. The estimator has the attributes
         ``fitted`` as soon as training starts; if it fails, the estimator is as before.
         """
-        if not 0 <= self.validation_fraction < 1:
+        if not isinstance(self.validation_fraction, Real) or not 0 <= self.validation_fraction < 1:
             raise ConfigurationError(
                 f"{self._name} expects validation_fraction to be at least 0 and below 1, got {self.validation_fraction!r}."
             )
@@ -396,8 +397,9 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
         seed, before = self._seed(), dict(self.__dict__)
         done = self.n_iter_ if epochs is not None and hasattr(self, "saved_") else 0
         try:
-            with self._seeded(seed + done):
-                saved = self._start(examples, classes, units, seed, epochs)
+            with self._threads():
+                with seeded(seed + done) as random:
+                    saved = self._start(examples, classes, units, seed, epochs)
                 self.__dict__.update(fitted, saved_=saved)
                 numbers = np.arange(len(examples))
                 train = numbers if examples.weights is None else numbers[examples.weights > 0]
@@ -410,7 +412,7 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
                     train, held_out = hold_out(train, strata, self.validation_fraction if epochs is None else 0, seed)
                 linear, training = saved.model.wide, saved.settings.training
                 wide = saved.settings.model.wide and epochs is None
-                trainer = Trainer(saved.model, examples, train, held_out, training, wide=wide)
+                trainer = Trainer(saved.model, examples, train, held_out, training, wide=wide, random=random)
                 if done:
                     trainer.state = State(epoch=done, best_epoch=done, history=list(self.history_))
                     load_optimiser_tensors(trainer.optimiser, getattr(self, "_moments", {}).get(training.optimiser, {}))
@@ -491,7 +493,7 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
         forest = self._forest(X, fitting=False)
         examples = Examples(forest, np.zeros(0), self.task)
         with self._threads():
-            outputs = outputs_of(self._model_for(forest), examples, np.arange(len(examples)))
+            outputs = answers_of(self._model_for(forest), examples, np.arange(len(examples)))
         return forest, outputs.double().numpy()
 
     def _model_for(self, forest: Forest) -> TreeModel:
@@ -528,17 +530,10 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
             ) from None
 
     def _threads(self) -> contextlib.AbstractContextManager[None]:
+        require_policy(self._name, "unknown", self.unknown)
         if self.n_threads is not None:
             require_positive(self._name, n_threads=self.n_threads)
         return threads(self.n_threads)
-
-    @contextlib.contextmanager
-    def _seeded(self, seed: int) -> Iterator[None]:
-        """Draw random numbers from the seed, and restore the state of the caller's generator afterwards."""
-        require_policy(self._name, "unknown", self.unknown)
-        with self._threads(), torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            yield
 
 
 @final

@@ -29,6 +29,7 @@ from treefold.estimators.targets import (
 )
 from treefold.nn.heads import Head
 from treefold.nn.model import TreeModel
+from treefold.nn.randomness import seeded
 from treefold.training.examples import Examples
 from treefold.training.task import Array, Floats, Units, task_of
 from treefold.trees.batch import Ints
@@ -333,7 +334,7 @@ class TreeEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TreeEstima
     def _draw(self, forest: Forest) -> Self:
         seed = self._seed()
         examples = Examples(forest, np.zeros(len(forest), np.int64), self.task)
-        with self._seeded(seed):
+        with self._threads(), seeded(seed):
             saved = self._start(examples, None, Units(), seed)
         saved.model.eval()
         self.saved_, self.history_, self.n_iter_ = saved, [], 0

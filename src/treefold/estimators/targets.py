@@ -1,6 +1,7 @@
 """Targets of estimators: classes, numbers and weights, checked and coded."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from reprlib import repr as shortened
 from typing import Any, Final
 
 import numpy as np
@@ -133,7 +134,12 @@ def as_weights(sample_weight: Any, count: int, owner: str) -> Floats | None:
     """
     if sample_weight is None:
         return None
-    weights = np.asarray(sample_weight, dtype=np.float64)
+    try:
+        weights = np.asarray(sample_weight, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise TrainingError(
+            f"{owner} expects sample_weight to have one number for each of {count} examples, got {shortened(sample_weight)}."
+        ) from None
     if weights.shape != (count,):
         raise ShapeError(
             f"{owner} expects sample_weight to have one number for each of {count} examples, got the shape {weights.shape}."

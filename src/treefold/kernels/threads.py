@@ -5,16 +5,22 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from queue import SimpleQueue
 from typing import Any, Final, TypeVar
 
 import numpy as np
 import torch
 
+from treefold.errors import ConfigurationError
 from treefold.kernels.records import Ints, Vector
 
 Result = TypeVar("Result")
-_kernel_threads: int | None = None
+_MOST_THREADS: Final = 4096
+_LOCK: Final = threading.Lock()
+_blocks, _usual = 0, 1  # how many blocks are open in all threads, and torch's threads outside of them
+_inside: Final[ContextVar[bool]] = ContextVar("treefold_threads", default=False)
+_kernel_threads: Final[ContextVar[int | None]] = ContextVar("treefold_kernel_threads", default=None)
 
 
 @contextmanager
@@ -25,12 +31,30 @@ def threads(count: int | None) -> Iterator[None]:
     ...     torch.get_num_threads()
     1
     """
-    before = torch.get_num_threads()
-    torch.set_num_threads(before if count is None else count)
+    global _blocks, _usual
+    if count is not None and count > _MOST_THREADS:
+        raise ConfigurationError(
+            f"treefold expects at most {_MOST_THREADS:,} threads, got {count:,}; as many as there are cores are enough."
+        )
+    with _LOCK:
+        before = _count()
+        if not _blocks:
+            _usual = before
+        _blocks += 1
+    token = _inside.set(True)
     try:
+        torch.set_num_threads(before if count is None else count)
         yield
     finally:
+        _inside.reset(token)
+        with _LOCK:
+            _blocks -= 1
         torch.set_num_threads(before)
+
+
+def _count() -> int:
+    """Return the number of torch's threads; a new thread would begin with the number of whichever block is open elsewhere."""
+    return _usual if _blocks and not _inside.get() else torch.get_num_threads()
 
 
 def core_count() -> int:
@@ -45,20 +69,17 @@ def reserve_threads_for_kernels() -> Iterator[None]:
     After a call, torch's threads stay awake for a while, on the cores that the kernels' threads need; the calls of torch between
     kernels are short.
     """
-    global _kernel_threads
-    before, count = _kernel_threads, torch.get_num_threads()
-    _kernel_threads = _kernel_threads or count
-    torch.set_num_threads(1)
+    token = _kernel_threads.set(_kernel_threads.get() or _count())
     try:
-        yield
+        with threads(1):
+            yield
     finally:
-        _kernel_threads = before
-        torch.set_num_threads(count)
+        _kernel_threads.reset(token)
 
 
 def part_count(trees: int) -> int:
     """Return into how many parts a batch is split: few trees are not worth a thread."""
-    return min(_kernel_threads or torch.get_num_threads(), trees // 32) if trees >= 64 else 1
+    return min(_kernel_threads.get() or _count(), trees // 32) if trees >= 64 else 1
 
 
 _LEAD: Final = 0.1

@@ -19,6 +19,7 @@ from treefold.nn.cells.base import LeafCell
 from treefold.nn.engine import Encoding, engine_for, has_one_slot
 from treefold.nn.flat import FlatParameters
 from treefold.nn.labels import Bags, Features, LabelEncoder, Numeric, Table
+from treefold.nn.randomness import own_generator
 from treefold.trees.batch import Batch, Ints
 from treefold.trees.forest import Forest
 from treefold.trees.vocabulary import Vocabulary, require_policy
@@ -157,7 +158,7 @@ class TreeEncoder(nn.Module):
         """Encode a batch of trees, or all trees of a forest."""
         batch = self.prepare(batch)
         if self.drops_labels:
-            drawn = torch.rand(batch.node_count).numpy() < self.label_dropout
+            drawn = torch.rand(batch.node_count, generator=own_generator()).numpy() < self.label_dropout
             batch = replace(batch, labels=batch.labels + len(batch.vocabulary) * (drawn & (batch.labels >= 0)))
         return engine_for(self).encode(batch)
 

@@ -25,6 +25,7 @@ from treefold.kernels.threads import grow_workspace, part_count, part_ends, run_
 from treefold.nn.cells.base import Cell, layout_of
 from treefold.nn.flat import FlatParameters
 from treefold.nn.heads import HeadKernel, has_hooks
+from treefold.nn.randomness import own_generator
 from treefold.trees.batch import Batch, Schedule, link_siblings
 from treefold.trees.forest import Forest
 
@@ -136,7 +137,8 @@ class TorchEngine:
         if not encoder.adds_noise:
             return None
         is_noisy = torch.from_numpy(noisy_nodes(batch)[batch.schedule.order]).to(like.device)
-        return torch.randn(batch.node_count, encoder.state_size).to(like) * encoder.state_noise * is_noisy.unsqueeze(1)
+        drawn = torch.randn(batch.node_count, encoder.state_size, generator=own_generator()).to(like)
+        return drawn * encoder.state_noise * is_noisy.unsqueeze(1)
 
     def answer(self, batch: Batch) -> Tensor:
         """Return the model's outputs for a batch, differentiable."""
@@ -396,7 +398,7 @@ class _Noise(NamedTuple):
         """Draw the seeds; None if there is no noise."""
         if not encoder.adds_noise:
             return None
-        return cls(encoder.state_noise, torch.randint(2**62, (parts,)).tolist())
+        return cls(encoder.state_noise, torch.randint(2**62, (parts,), generator=own_generator()).tolist())
 
     def rows(self, part: int, plan: Plan, roots: Ints, size: int, dtype: Any) -> Matrix:
         """Return the noise of all units of a part, (U, C): zero for leaves, and for units of roots."""

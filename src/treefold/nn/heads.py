@@ -16,6 +16,7 @@ from treefold.kernels.layout import FlatLayout, Kernel, records
 from treefold.kernels.records import LAYER, Ints, Layers, Matrix, Vector
 from treefold.nn.aggregators import Full
 from treefold.nn.math.functional import homogenise
+from treefold.nn.randomness import Dropout
 
 # Axes:  N nodes · B trees · P pairs · C state size · H entries of a comparison · K classes, outputs or levels
 _PAIRS: Final = 1024  # that torch compares together
@@ -48,7 +49,7 @@ class _Perceptron(Head):
         sizes = {f"hidden[{index}]": size for index, size in enumerate(hidden)}
         require_positive(name, in_size=in_size, **out, **sizes)
         self.in_size = in_size
-        layers: list[nn.Module] = [nn.Dropout(dropout)] if dropout else []
+        layers: list[nn.Module] = [Dropout(dropout)] if dropout else []
         for size, following in itertools.pairwise([in_size, *hidden, *out.values()]):
             layers += [nn.Linear(size, following), nn.ReLU()]
         self.layers = nn.Sequential(*layers[:-1])
@@ -181,7 +182,7 @@ class PairClassifier(Head):
             self.comparison = Full(state_size=in_size, out_size=hidden_size, arity=2)
         else:
             self.comparison = (Distance if comparison == "distance" else Entrywise)(in_size, hidden_size)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.scores = nn.Linear(hidden_size, classes)
 
     def forward(self, states: Tensor) -> Tensor:
@@ -208,7 +209,7 @@ class PairClassifier(Head):
     def kernel(self) -> "HeadKernel | None":
         """Return the comparison as a kernel, if it has one, without dropout and hooks."""
         comparison, scores, dropout = self.comparison, self.scores, self.dropout
-        is_plain = (type(scores), type(dropout)) == (nn.Linear, nn.Dropout) and scores.bias is not None
+        is_plain = (type(scores), type(dropout)) == (nn.Linear, Dropout) and scores.bias is not None
         if not is_plain or dropout.p or any(map(has_hooks, (*comparison.modules(), scores, dropout))):
             return None
         if type(comparison) is Entrywise:
@@ -240,7 +241,7 @@ class PairRegressor(Head):
             )
         self.in_size = in_size
         self.comparison = Distance(in_size, hidden_size)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.scores = nn.Linear(hidden_size, levels)
 
     def forward(self, states: Tensor) -> Tensor:

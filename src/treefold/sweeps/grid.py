@@ -80,6 +80,7 @@ class Grid(Settings):
     """
 
     name: str = Field(min_length=1)
+    description: str = ""
     seeds: tuple[Seed, ...] = Field(min_length=1)
     task: TaskName | None = None
     recipe: RecipeName = "auto"

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Final, NamedTuple, final
 
 import numpy as np
-import torch
 from torch import nn
 
 from treefold.data.dataset import Dataset
@@ -17,6 +16,7 @@ from treefold.errors import ConfigurationError, TreefoldError
 from treefold.nn.aggregators import Aggregator
 from treefold.nn.cells import PerLabel
 from treefold.nn.model import TreeModel
+from treefold.nn.randomness import seeded
 from treefold.sweeps.grid import DataSource, Grid, title_of
 from treefold.sweeps.results import RunResult, key_of
 from treefold.training.build import build_model
@@ -115,14 +115,14 @@ def plan(grid: Grid, data: Dataset, where: str) -> list[Run]:
         try:
             given = RunSettings(task=task, recipe=grid.recipe, model=each.model, training=each.training)
             settings, labels, _ = choose(given, facts, size.examples)
-            with torch.random.fork_rng():
+            with seeded(0):
                 model = build_model(settings.model, labels, task, task_of(task).outputs(data))
         except TreefoldError as problem:
             raise ConfigurationError(f"{each.name}: {problem}") from None
         multiply_adds, seconds = _cost(model, size, settings.training)
         for place, seed in enumerate(grid.seeds):
-            seeded = settings.training.model_copy(update={"seed": seed})
-            whole = settings.model_copy(update={"training": seeded})
+            training = settings.training.model_copy(update={"seed": seed})
+            whole = settings.model_copy(update={"training": training})
             key = key_of(whole, fingerprint)
             if key in names:  # settings resolved from the data may equal those written in another entry
                 raise ConfigurationError(

@@ -1,4 +1,4 @@
-"""The results file of a sweep: one line of JSON for each finished run, always replaced as a whole."""
+"""The files of a sweep: a line of JSON for each finished run, and which runs there are; always replaced as a whole."""
 
 import hashlib
 import json
@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, final
 
-from pydantic import ConfigDict, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
 from treefold.errors import ForestFileError
 from treefold.files import atomic_file
 from treefold.training.settings import RunSettings, Settings
 
 VERSION: Final = 1
-RESULTS, DAMAGED = "results.jsonl", "results.jsonl.damaged"
+RESULTS, DAMAGED, SWEEP = "results.jsonl", "results.jsonl.damaged", "sweep.json"
 _NOT_IN_KEY: Final = {"checkpoint_minutes", "tensorboard"}  # they do not change the outcome of a run
 _ADDED_LATER: Final[dict[str, dict[str, Any]]] = {  # keys of older runs lack these settings, which then had this value
     "model": {
@@ -57,6 +57,32 @@ class Stopped(Settings):
 
 
 @final
+class SweepFacts(Settings):
+    """The content of ``sweep.json``: the latest grid, the folder of its data, its runs by key, and which failed, and why."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    grid: str
+    description: str = ""
+    data: str
+    runs: dict[str, str]
+    failed: dict[str, str] = Field(default_factory=dict)
+
+    @classmethod
+    def read(cls, folder: Path) -> "SweepFacts | None":
+        """Read the facts of a sweep; None if there are none, as in folders of older versions, or if they are damaged."""
+        try:
+            return cls.model_validate_json((folder / SWEEP).read_bytes())
+        except (OSError, ValidationError):
+            return None
+
+    def write(self, folder: Path) -> None:
+        """Write the facts into the folder of a sweep."""
+        with atomic_file(folder / SWEEP) as file:
+            file.write(self.model_dump_json(indent=1).encode() + b"\n")
+
+
+@final
 class RunResult(Settings):
     """The outcome of a run; docs/experiments.md explains each field."""
 
@@ -78,6 +104,9 @@ class RunResult(Settings):
     test: float | None
     curves: dict[str, list[float]]
     groups: dict[str, dict[str, tuple[int, int]]]
+    scores: dict[str, float] = Field(default_factory=dict)
+    classes: tuple[str, ...] = ()
+    confusion: tuple[tuple[int, ...], ...] = ()
     seconds: float
     processor_seconds: float | None = None
     environment: dict[str, Any]

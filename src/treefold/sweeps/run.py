@@ -33,6 +33,7 @@ from treefold.training.settings import RunSettings, read_toml
 
 RUNS: Final = "runs"
 _DEPTHS_IN_A_BIN: Final = 2
+_MOST_CLASSES: Final = 30  # of a confusion matrix in a line of results
 _SECONDS_BETWEEN_REPORTS: Final = 1.0
 
 
@@ -242,6 +243,7 @@ def _result(run: Run, data: Dataset, folder: Path, stopped: Mapping[str, Any] | 
         "test": evaluation.score if evaluation is not None and split == "test" else None,
         "curves": curves_of(history),
         "groups": groups_of(evaluation) if evaluation is not None else {},
+        **(_answers(evaluation) if evaluation is not None else {}),
         "seconds": round(sum(line["seconds"] for line in history), 3),
         "processor_seconds": round(sum(line.get("processor_seconds", 0.0) for line in history), 3),
         "environment": {
@@ -253,6 +255,14 @@ def _result(run: Run, data: Dataset, folder: Path, stopped: Mapping[str, Any] | 
         },
     }
     return {**facts, "stopped": dict(stopped)} if stopped else facts
+
+
+def _answers(evaluation: Evaluation) -> dict[str, Any]:
+    """Return all scores, and the confusion matrix if the classes are few."""
+    facts = evaluation.to_json()
+    few = 0 < len(evaluation.confusion) <= _MOST_CLASSES
+    scores = {name: round(score, 6) for name, score in evaluation.scores.items()}
+    return {"scores": scores, **({name: facts[name] for name in ("classes", "confusion")} if few else {})}
 
 
 def _epoch_order(line: Mapping[str, Any]) -> tuple[float, float]:

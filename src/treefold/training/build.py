@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 
 from treefold.data.vectors import read_vectors
-from treefold.errors import ConfigurationError, TreeError, nearest
+from treefold.errors import ConfigurationError, TreeError, TreefoldError, nearest
 from treefold.nn.aggregators import AGGREGATORS, Aggregator, Combination
 from treefold.nn.cells import Cell, PerLabel
 from treefold.nn.encoder import TreeEncoder
@@ -298,16 +298,35 @@ def build_model(settings: ModelSettings, labels: Labels, task: Task | str, outpu
     >>> type(build_model(settings, labels, "tree", 10).head).__name__
     'Classifier'
     """
-    encoder = TreeEncoder(
-        _cell(settings, labels),
-        _label_encoder(settings, labels),
-        direction=settings.direction,
-        siblings=settings.siblings,
-        label_dropout=settings.label_dropout,
-        cut=True,
-    )
-    in_size = readout_of(encoder, settings.readout).out_size
-    return TreeModel(encoder, task_of(task).head(settings, in_size, outputs), settings.readout)
+    try:
+        encoder = TreeEncoder(
+            _cell(settings, labels),
+            _label_encoder(settings, labels),
+            direction=settings.direction,
+            siblings=settings.siblings,
+            label_dropout=settings.label_dropout,
+            cut=True,
+        )
+        in_size = readout_of(encoder, settings.readout).out_size
+        return TreeModel(encoder, task_of(task).head(settings, in_size, outputs), settings.readout)
+    except (
+        MemoryError,
+        OverflowError,
+        RuntimeError,
+        TypeError,
+    ) as problem:  # torch has several errors for too large a tensor
+        if isinstance(problem, TreefoldError) or not _is_too_large(problem):
+            raise
+        raise ConfigurationError(
+            f"a model expects weights that fit into memory, got more with state_size={settings.state_size}, "
+            f"arity={settings.arity}, rank={settings.rank} and {len(labels.names):,} labels; make one of them smaller, or set "
+            f"shared=True."
+        ) from None
+
+
+def _is_too_large(problem: Exception) -> bool:
+    signs = ("alloc", "memory", "overflow", "too large", "too big", "storage size")
+    return isinstance(problem, (MemoryError, OverflowError)) or any(sign in str(problem).lower() for sign in signs)
 
 
 def _cell(settings: ModelSettings, labels: Labels) -> Cell:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from treefold.data.dataset import Dataset
-from treefold.errors import ConfigurationError
+from treefold.errors import ConfigurationError, TrainingError
 from treefold.kernels.gather import gather_batch
 from treefold.kernels.threads import reserve_threads_for_kernels
 from treefold.nn.engine import FusedEngine
@@ -242,6 +242,19 @@ def outputs_of(model: TreeModel, examples: Examples, numbers: Ints) -> Tensor:
         runs = by_nodes(numbers, examples.sizes(numbers), nodes)
         predict = model.predictor()
         return torch.cat([predict(examples.forest, examples.trees_of(run)) for run in runs])
+
+
+def answers_of(model: TreeModel, examples: Examples, numbers: Ints) -> Tensor:
+    """Return a trained model's outputs as `outputs_of` does; raise if they are NaN or infinite, since they then mean nothing."""
+    outputs = outputs_of(model, examples, numbers)
+    if not bool(outputs.isfinite().all()):
+        broken = [name for name, value in model.state_dict().items() if not bool(value.isfinite().all())]
+        cause = f"the weights {broken[0]!r} are" if broken else "states became"
+        raise TrainingError(
+            f"a model expects finite weights and labels, but {cause} NaN or infinite; load a saved copy, or train again with "
+            f"a smaller learning_rate."
+        )
+    return outputs
 
 
 @final

@@ -25,6 +25,8 @@ from treefold.data.dataset import Dataset
 from treefold.data.readers import READERS
 from treefold.errors import ConfigurationError, FileError, ModelFileError, TrainingError
 from treefold.files import clear_unfinished
+from treefold.kernels.threads import threads
+from treefold.nn.randomness import seeded
 from treefold.training.build import Facts, build_model, facts_of
 from treefold.training.distributed import ALONE, Workers
 from treefold.training.examples import Examples
@@ -84,7 +86,6 @@ def train(
     examples, classes, outputs = Examples.of(data, task), task.class_names(data), task.outputs(data)
     if task.has_classes and outputs < 2:
         raise TrainingError(f"training expects at least two classes, got {list(classes)}; there is nothing to learn.")
-    seed_everything(settings)
     train_numbers = data.splits.get("train", np.zeros(0, np.int64))
     if not len(train_numbers):
         raise TrainingError(
@@ -96,11 +97,12 @@ def train(
     )
     targets = examples.targets[examples.known(train_numbers)]
     units = task.units(targets, recipe.settings.model) if len(targets) else Units()
-    model = build_model(recipe.settings.model, recipe.labels, task, outputs)
+    with seeded(settings.training.seed) as random:
+        model = build_model(recipe.settings.model, recipe.labels, task, outputs)
     saved = SavedModel(model, recipe.settings, recipe.labels, classes, outputs, units, recipe.reasons)
     if start is not None:
         saved = _started(saved, start, str(init_from))
-    trainer = _trainer(saved, data, workers)
+    trainer = _trainer(saved, data, workers, random)
     if not workers.is_first:
         return _run(saved, trainer, folder, reporter)
     existed = folder.exists()
@@ -137,7 +139,6 @@ def resume(
             raise TrainingError(
                 f"{folder}: expected the data set that the run began with, got a different one; give the same one."
             )
-        seed_everything(saved.settings)
         trainer = _trainer(saved, data, workers)
         _read_checkpoint(folder, trainer)
         if workers.is_first and trainer.state.history:  # a crash may have come between the two writes
@@ -202,6 +203,22 @@ def _held(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
+def is_being_trained(folder: str | os.PathLike[str]) -> bool:
+    """Say whether a process is training this run; False where the system has no locks."""
+    if fcntl is None:
+        return False
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # a file system without locks
+        pass
+    finally:
+        os.close(handle)
+    return False
+
+
 def made_of(folder: str | os.PathLike[str]) -> dict[str, Any]:
     """Return how the data set of a run was made, its `Dataset.made`; empty if the directory does not say.
 
@@ -237,7 +254,8 @@ def _environment_of(path: Path, remedy: str = _REMEDY) -> dict[str, Any]:
 
 def _run(saved: SavedModel, trainer: Trainer, folder: Path, reporter: Reporter | None) -> tuple[SavedModel, Result]:
     if not trainer.workers.is_first:  # the first process writes the files and reports
-        result = trainer.run(Silent())
+        with threads(trainer.settings.threads):
+            result = trainer.run(Silent())
         trainer.flat.release()
         return saved, result
     minutes = saved.settings.training.checkpoint_minutes
@@ -259,7 +277,7 @@ def _run(saved: SavedModel, trainer: Trainer, folder: Path, reporter: Reporter |
             raise KeyboardInterrupt
 
     try:
-        with _interrupts_between_batches() as interrupted:
+        with threads(trainer.settings.threads), _interrupts_between_batches() as interrupted:
             result = trainer.run(reporter or Silent(), after)
     except KeyboardInterrupt:
         _write_checkpoint(folder, trainer)
@@ -307,7 +325,7 @@ def _write_checkpoint(folder: Path, trainer: Trainer) -> None:
     tensors: dict[str, Tensor] = {
         "values": trainer.flat.values.data,
         "best": trainer.best,
-        "random": torch.random.get_rng_state(),
+        "random": trainer.random.get_state(),
     }
     tensors |= {f"{_OPTIMISER}{name}": tensor for name, tensor in optimiser_tensors(trainer.optimiser).items()}
     write_tensors(
@@ -326,7 +344,7 @@ def _read_checkpoint(folder: Path, trainer: Trainer) -> None:
         raise ModelFileError(
             f"{path}: expected the checkpoint of a run, got a damaged or different file; {_REMEDY}"
         ) from None
-    values, random = trainer.flat.values.data, torch.random.get_rng_state()
+    values, random = trainer.flat.values.data, trainer.random.get_state()
     expected = {"values": values.shape, "best": values.shape, "random": random.shape}
     if state.step:
         expected |= {f"{_OPTIMISER}{name}": shape for name, shape in optimiser_shapes(trainer).items()}
@@ -343,13 +361,13 @@ def _read_checkpoint(folder: Path, trainer: Trainer) -> None:
         )
     values.copy_(tensors["values"])
     trainer.best.copy_(tensors["best"])
-    torch.random.set_rng_state(tensors["random"].to(random.dtype))
+    trainer.random.set_state(tensors["random"].to(random.dtype))
     trainer.state = state
     loaded = {name.removeprefix(_OPTIMISER): tensor for name, tensor in tensors.items() if name.startswith(_OPTIMISER)}
     load_optimiser_tensors(trainer.optimiser, loaded)
 
 
-def _trainer(saved: SavedModel, data: Dataset, workers: Workers) -> Trainer:
+def _trainer(saved: SavedModel, data: Dataset, workers: Workers, random: torch.Generator | None = None) -> Trainer:
     examples = Examples.of(data, saved.task, saved.units)
     empty = np.zeros(0, np.int64)
     train_numbers, validation = (np.asarray(data.splits.get(name, empty)) for name in ("train", "validation"))
@@ -361,6 +379,7 @@ def _trainer(saved: SavedModel, data: Dataset, workers: Workers) -> Trainer:
         saved.settings.training,
         workers,
         wide=saved.settings.model.wide,
+        random=random,
     )
 
 
@@ -376,13 +395,6 @@ def training_facts(data: Dataset, *, embeddings: bool = False) -> Facts:
 def _trees(data: Dataset, splits: list[str]) -> Forest:
     numbers = np.unique(np.concatenate([np.asarray(data.splits[split]) for split in splits]))
     return data.forest if len(numbers) == len(data) else data.forest[data.trees_of(numbers)]
-
-
-def seed_everything(settings: RunSettings) -> None:
-    """Seed torch, and set the number of its threads if the settings say so."""
-    torch.manual_seed(settings.training.seed)
-    if settings.training.threads is not None:
-        torch.set_num_threads(settings.training.threads)
 
 
 def _environment(data: Dataset) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from torch import Tensor
 from treefold.errors import FileError, ModelFileError
 from treefold.files import atomic_file
 from treefold.nn.model import TreeModel
+from treefold.nn.randomness import seeded
 from treefold.nn.wide import Wide
 from treefold.training.build import Labels, build_model
 from treefold.training.settings import RunSettings, read_toml, to_toml
@@ -83,7 +84,8 @@ def load_model(folder: str | os.PathLike[str]) -> SavedModel:
     vocabulary = _vocabulary(folder / VOCABULARY)
     settings = RunSettings.of(read_toml(folder / CONFIG), str(folder / CONFIG))
     labels = Labels(tuple(vocabulary["operators"]), tuple(vocabulary["labels"]), vocabulary.get("frozen", 0))
-    model = build_model(settings.model, labels, settings.task, vocabulary["outputs"])
+    with seeded(0):  # the weights are replaced below
+        model = build_model(settings.model, labels, settings.task, vocabulary["outputs"])
     weights = read_tensors(folder / WEIGHTS)
     if "wide.keys" in weights:
         sides = task_of(settings.task).trees

@@ -646,8 +646,10 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigurationError(f"{path}: expected TOML, got {problem}; see toml.io for the format.") from None
 
 
-def to_toml(settings: Settings) -> str:
-    """Write settings as TOML, groups as tables. None is left out if it is the default, else written as the word none.
+def to_toml(settings: Settings, *, complete: bool = False) -> str:
+    """Write settings as TOML, groups as tables. None is the word none; it is left out if it is the default, unless ``complete``.
+
+    Complete settings leave nothing to choose from the data.
 
     >>> print(to_toml(ModelSettings(rank=3)).splitlines()[1])
     state_size = 20
@@ -655,18 +657,18 @@ def to_toml(settings: Settings) -> str:
     True
     """
     groups = {name: value for name, value in settings if isinstance(value, Settings)}
-    lines = _entries(settings)
+    lines = _entries(settings, complete)
     for name, group in groups.items():
-        lines += ["", f"[{name}]", *_entries(group)]
+        lines += ["", f"[{name}]", *_entries(group, complete)]
     return "\n".join(lines) + "\n"
 
 
-def _entries(settings: Settings) -> list[str]:
+def _entries(settings: Settings, complete: bool) -> list[str]:
     fields = type(settings).model_fields
     return [
         f"{name} = {_toml(value)}"
         for name, value in settings
-        if not isinstance(value, Settings) and (value is not None or fields[name].default is not None)
+        if not isinstance(value, Settings) and (complete or value is not None or fields[name].default is not None)
     ]
 
 

@@ -20,6 +20,7 @@ from treefold.nn.aggregators import Aggregator, Combined
 from treefold.nn.engine import FusedEngine, TorchEngine
 from treefold.nn.flat import FlatParameters
 from treefold.nn.model import TreeModel
+from treefold.nn.randomness import drawing_from, draws_elsewhere, seeded
 from treefold.training.distributed import ALONE, Workers
 from treefold.training.examples import Curriculum, Examples, Score, epoch_batches, outputs_of
 from treefold.training.settings import TrainingSettings
@@ -133,6 +134,7 @@ class Trainer:
         workers: Workers = ALONE,
         *,
         wide: bool = False,
+        random: torch.Generator | None = None,
     ) -> None:
         self.model, self.examples, self.settings, self.workers, self.wide = model, examples, settings, workers, wide
         self.train_numbers, self.validation_numbers = examples.known(train), examples.known(validation)
@@ -145,6 +147,8 @@ class Trainer:
         self.optimiser = _optimiser(self.flat, settings)
         self.best = self.flat.values.detach().clone()
         self.state = State()
+        self._draws_elsewhere = False
+        self.random = torch.Generator().manual_seed(settings.seed) if random is None else random
         self.stopped = False  # set it to end the training after the current epoch
         self._engine: TorchEngine = model.engine()
         self._sums = [module for module in model.modules() if isinstance(module, Combined)]
@@ -172,7 +176,8 @@ class Trainer:
         self.model.encoder.flat = self.flat
         try:
             is_fused = isinstance(self.model.engine(), FusedEngine)
-            with reserve_threads_for_kernels() if is_fused else nullcontext():
+            self._draws_elsewhere = draws_elsewhere(self.model)
+            with drawing_from(self.random), reserve_threads_for_kernels() if is_fused else nullcontext():
                 good = self._snapshot()
                 while not self.finished:
                     try:
@@ -313,7 +318,8 @@ class Trainer:
         """Take one step; return the loss before it, the number of right predictions and of targets."""
         settings, step = self.settings, self.state.step
         self.model.encoder.state_noise = _state_noise(settings, step, total_steps)
-        loss, correct, count = self._add_gradients(chosen)
+        with seeded(self.random) if self._draws_elsewhere else nullcontext():
+            loss, correct, count = self._add_gradients(chosen)
         self.model.encoder.state_noise = 0.0
         if settings.reduction == "sum":
             self.flat.gradient.mul_(count)

@@ -17,6 +17,7 @@ from treefold.errors import TreeError, require_positive
 from treefold.trees.tree import Label, Tree, _printable, _written
 
 _LONGEST: Final = 24  # characters of a label or note in a box; the hover text has all
+_LONGEST_ENTRY: Final = 40  # of the legend
 _LONGEST_NAME: Final = 200  # of the text for screen readers
 _DEEPEST: Final = 20  # of a tree with too many nodes, nothing below this level is drawn
 _LETTER, _SMALL_LETTER = 8, 7  # the width of a character of 13 and of 11 pixels
@@ -85,11 +86,13 @@ def draw_svg(
     max_depth: int | None = None,
     legend: Sequence[tuple[str, str | None]] = (),
     name: str | None = None,
+    dark: bool = True,
 ) -> str:
     """Draw a tree, or several side by side, as SVG. `Tree.to_svg` explains the options.
 
     Nodes are numbered in post-order, those of the first tree first. Each is a ``<g class="node" data-node="number">``; a mark for
     hidden nodes is a ``<g class="rest" data-node="number of the parent">``. ``legend`` has texts and their colours, or None.
+    Without ``dark``, there is no style for dark windows, which pages with a strict policy for their content forbid.
 
     >>> svg = draw_svg(Tree.parse("(f a b)"), notes=["1", "2", "3"], name="Three nodes")
     >>> svg.startswith('<svg xmlns="http://www.w3.org/2000/svg" class="treefold-tree" role="img" aria-label="Three nodes"')
@@ -119,7 +122,7 @@ def draw_svg(
             extra = titles[box.number] if titles is not None else notes[box.number] if notes is not None else ""
             box.title = "\n".join([box.title, *map(_printable, extra.splitlines())])
     _lay_out(boxes)
-    return _written_svg(boxes, trees, set(dashed), legend, name)
+    return _written_svg(boxes, trees, set(dashed), legend, name, _STYLE if dark else "")
 
 
 def shade(place: int, strength: float = 1.0) -> str:
@@ -325,6 +328,7 @@ def _written_svg(
     dashed: set[int],
     legend: Sequence[tuple[str, str | None]],
     name: str | None,
+    style: str,
 ) -> str:
     step = _HEIGHT + _BETWEEN + (_NOTE_HEIGHT if any(box.note for box in boxes) else 0)
     edges: dict[bool, list[str]] = {False: [], True: []}
@@ -348,7 +352,7 @@ def _written_svg(
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" class="treefold-tree" role="img" aria-label="{text}" width="{width}" '
         f'height="{height}" viewBox="0 0 {width} {height}" font-family="ui-monospace, monospace" font-size="13" '
-        f'text-anchor="middle"><title>{text}</title>{_STYLE}'
+        f'text-anchor="middle"><title>{text}</title>{style}'
     ]
     for is_mark, paths in edges.items():
         if paths:
@@ -398,7 +402,7 @@ def _foot(entries: Sequence[tuple[str, str | None]], top: int, most: int) -> tup
     """Return the entries of the legend, as many in a line as fit, with the width and the height that they take."""
     lines, x, y, width = [], _MARGIN, top, 0
     for text, colour in entries:
-        text = fitted(_printable(text)) if colour is not None else text
+        text = fitted(_printable(text), _LONGEST_ENTRY) if colour is not None else text
         mark = 20 if colour is not None else 0
         wide = mark + _LETTER * _columns(text) + _PADDING
         if x > _MARGIN and x + wide > most:

@@ -115,6 +115,11 @@ def _write(folder: Path, data: str | bytes) -> Path:
             "line 1: expected the encoding that the file declares, got 'unknown encoding: none-such'; "
             "convert the file to UTF-8",
         ),
+        (
+            b"# coding: undefined\n",
+            "line 1: expected the encoding that the file declares, got \"decoding with 'undefined' codec failed "
+            '(UnicodeError: undefined encoding)"; convert the file to UTF-8',
+        ),
     ],
 )
 def test_what_is_not_python_is_an_error_with_its_place(code: str | bytes, error: str, tmp_path: Path) -> None:

@@ -199,3 +199,12 @@ def test_untidy_html_becomes_a_tree(text: str, tree: str, tmp_path: Path) -> Non
 def test_html_without_an_element_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ReadError, match=r"expected .*HTML, got .*; "):
         list(read_html(write(tmp_path, "<!-- only -->", "a.html")))
+
+
+def test_many_attributes_keep_their_order_and_values() -> None:
+    names = [f"a{number}" for number in range(300)]
+    text = f'<p xmlns:q="urn:q" q:z="9" {" ".join(f"{name}={name!r}" for name in names)}>x</p>'
+    etree = pytest.importorskip("lxml.etree")
+    expected = element_tree(ElementTree.fromstring(text), attributes=True, text=True, literals="keep")
+    assert element_tree(etree.fromstring(text), attributes=True, text=True, literals="keep") == expected
+    assert expected.size == 2 * 301 + 2

@@ -14,12 +14,12 @@ from treefold.sweeps.report.summary import (
     Summary,
     Table,
     best,
-    difference,
     gather,
     summarise,
     summary_table,
+    title_of,
 )
-from treefold.sweeps.results import RunResult
+from treefold.sweeps.results import RunResult, SweepFacts
 
 
 def summaries(*lines: dict[str, object]) -> list[Summary]:
@@ -56,7 +56,8 @@ def test_other_settings_or_other_data_are_other_configurations_and_never_average
         result("other", "Sum", 25, seed=3, validation=0.1),
     )
     assert [each.validation and each.validation.mean for each in found] == [0.5, 0.7, 0.9, 0.1]
-    assert difference(found[1], found) == "schedule = cosine"
+    assert [title_of(each, found) for each in found[:2]] == ["Sum, schedule = constant", "Sum, schedule = cosine"]
+    assert title_of(found[3], found) == "Sum"  # alone in its grid
 
 
 def test_a_seed_that_was_run_twice_counts_once() -> None:
@@ -138,14 +139,64 @@ def test_a_table_has_parameters_scores_and_seconds() -> None:
         for seed, value in enumerate((0.7, 0.8))
     ]
     table = table_of(*lines)
+    assert [cell.text for cell in table.head[0]] == ["Kind", "Parameters", "Validation accuracy, %", "Seconds", "Seeds"]
     texts = [cell.text for cell in table.rows[0]]
-    assert texts[:4] == ["Tensor train", "20", "6", "3,270"]
-    assert texts[4:] == [f"{lines[0]['parameters']:,}", percent([0.7, 0.8]), NONE, "110 (14)", "2"]
+    assert texts == ["Tensor train", f"{lines[0]['parameters']:,}", percent([0.7, 0.8]), "110 (14)", "2"]
 
 
-def test_parameters_that_were_not_counted_are_a_dash() -> None:
-    line = {**result("g", "Odd", 20, 6), "aggregation_parameters": None}
-    assert [cell.text for cell in table_of(line).rows[0]][3] == NONE
+def test_a_column_has_each_setting_that_was_varied_and_one_the_parameters_of_an_aggregator_if_asked_for() -> None:
+    lines = [
+        result("g", "Odd", 20, 6, counted=99),
+        result("g", "Odd", 20, 6, model={"dropout": 0.5}),
+        result("g", "Full", 4),
+    ]
+    lines[2] = {**lines[2], "aggregation_parameters": None}
+    found = summaries(*lines)
+    table = summary_table("t", "T", "C", found, found, aggregators=True)
+    columns = [cell.text for cell in table.head[0]][:6]
+    assert columns == ["Kind", "state_size", "rank", "dropout", "N par.", "Parameters"]
+    assert [[cell.text for cell in row][:5] for row in table.rows] == [
+        ["Full", "4", NONE, "0.0", NONE],
+        ["Odd", "20", "6", "0.0", "99"],
+        ["Odd", "20", "6", "0.5", f"{lines[1]['aggregation_parameters'] + 20 * 6:,}"],
+    ]
+
+
+def test_numbers_have_r_squared_and_the_mean_absolute_error_in_the_units_of_the_data() -> None:
+    lines = [
+        {**result("g", "Sum", 4, seed=seed, validation=0.5 + 0.1 * seed, test=0.4), "scores": {"mae": 11.0 + seed}}
+        for seed in (0, 1)
+    ]
+    for line in lines:
+        line["settings"]["task"] = "regression"
+    table = table_of(*lines)
+    shown = dict(zip([cell.text for cell in table.head[0]], [cell.text for cell in table.rows[0]], strict=True))
+    assert (
+        shown["Validation R²"] == f"0.5500 ({statistics.stdev([0.5, 0.6]):.4f})"
+        and shown["Test R²"] == "0.4000 (0.0000)"
+    )
+    assert shown["Test MAE"] == f"11.5 ({statistics.stdev([11, 12]):.2g})"
+
+
+def test_a_report_says_which_runs_are_not_finished_and_why_others_failed(tmp_path: Path) -> None:
+    line = result("g", "Sum", 5)
+    runs = {line["key"]: "Sum c=5 seed 0", "b": "Sum c=6 seed 0", "c": "Sum c=7 seed 0"}
+    SweepFacts(grid="g", description="Sizes.", data="my data", runs=runs, failed={"c": "no memory"}).write(
+        write(tmp_path, [line])
+    )
+    found = gather([tmp_path])
+    assert found.unfinished == 2 and found.descriptions == ("Sizes.",)
+    assert found.remarks == (
+        "g: 2 of 3 runs are not finished, and are missing here.",
+        "g: failed: Sum c=7 seed 0 (no memory).",
+    )
+    assert found.sources[line["key"]] == (tmp_path / "runs" / line["key"], "my data")
+    (tmp_path / "sweep.json").write_text("{")  # damaged: as if it were not there
+    assert gather([tmp_path]).remarks == () and gather([tmp_path]).unfinished == 0
+    SweepFacts(grid="g", data="d", runs=runs, failed={"b": "no memory"}).write(tmp_path)
+    (tmp_path / "results.jsonl").unlink()
+    with pytest.raises(TreefoldError, match=r"at least one finished run, got none \(1 failed: no memory\)"):
+        gather([tmp_path])
 
 
 def test_every_kind_has_a_row() -> None:
@@ -163,12 +214,14 @@ def test_mixed_data_are_named_in_the_rows_and_in_a_warning() -> None:
 def test_a_row_says_that_the_budget_stopped_a_run_and_in_which_settings_it_differs() -> None:
     first = result("g", "X", 3, 2, stopped={"limit": "minutes_per_run", "value": 5.0})
     second = result("g", "X", 3, 2, validation=0.9, training={"schedule": "cosine"})
-    details = [row[0].details for row in table_of(first, second).rows]
-    assert details == [("schedule = constant", "1 stopped by the budget"), ("schedule = cosine",)]
+    rows = table_of(first, second).rows
+    assert [row[0].details for row in rows] == [("1 stopped by the budget",), ()]
+    assert [row[1].text for row in rows] == ["constant", "cosine"]
 
 
 def test_the_best_row_of_each_grid_is_bold() -> None:
     table = table_of(
         result("g", "A", 3, 2, validation=0.5), result("g", "B", 3, 2, validation=0.6), result("h", "A", 3, 2)
     )
-    assert [row[6].bold for row in table.rows] == [False, True, True]
+    place = [cell.text for cell in table.head[0]].index("Validation accuracy, %")
+    assert [row[place].bold for row in table.rows] == [False, True, True]

@@ -167,7 +167,7 @@ def _decoded(source: Source, data: bytes) -> str:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
         if not encoding.startswith("utf-8"):
             return data.decode(encoding)
-    except (SyntaxError, LookupError, UnicodeDecodeError) as problem:
+    except (SyntaxError, LookupError, UnicodeError) as problem:
         text_of(source, data)  # raises the better message if UTF-8 was meant
         raise ReadError(
             f"expected the encoding that the file declares, got {str(problem)!r}; convert the file to UTF-8",

@@ -4,7 +4,7 @@ Nothing outside the file is loaded, and no entities are expanded.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 from xml.parsers import expat
 
@@ -23,6 +23,7 @@ from treefold.data.readers.stream import (
 from treefold.errors import ReadError, TreeError
 from treefold.trees.tree import Label, Tree
 
+_MANY_ATTRIBUTES = 100
 _NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 
 
@@ -111,7 +112,7 @@ def element_tree(root: Any, *, attributes: bool = False, text: bool = False, lit
         else:
             before = len(stack)
             if attributes:
-                stack += [("@" + name, value) for name, value in item.attrib.items()]
+                stack += [("@" + name, value) for name, value in _attributes_of(item)]
             if text and item.text and not item.text.isspace():
                 stack.append(item.text.strip())
             # The elements of lxml.objectify iterate over their siblings.
@@ -123,6 +124,14 @@ def element_tree(root: Any, *, attributes: bool = False, text: bool = False, lit
             labels.append(item.tag)
             widths.append(len(stack) - before)
     return tree_from(labels, widths)
+
+
+def _attributes_of(element: Any) -> Iterable[tuple[str, str]]:
+    # The items of lxml look up the value of each name in a list, so that many attributes would take quadratic time.
+    if len(element.attrib) > _MANY_ATTRIBUTES and hasattr(element, "xpath"):
+        return [(value.attrname, str(value)) for value in element.xpath("@*")]
+    items: Iterable[tuple[str, str]] = element.attrib.items()
+    return items
 
 
 def _literal_label(text: str) -> str:

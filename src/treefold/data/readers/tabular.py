@@ -6,6 +6,7 @@ A row holds one tree, or a pair of them, as s-expressions, and maybe a label.
 import csv
 import json
 import os
+import threading
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +26,7 @@ from treefold.trees.tree import Tree
 
 _DEFAULT_LABEL = "label"
 _FIELD_LIMIT = 2**31 - 1  # the largest C long of all platforms
+_LIMIT_LOCK = threading.Lock()
 _BATCH_ROWS = 1024  # a row can hold a tree of a million nodes
 
 
@@ -206,14 +208,17 @@ def _delimited_rows(faults: Faults, delimiter: str) -> Iterator[tuple[int, list[
     while True:
         line = reader.line_num + 1
         # The limit applies to the whole process, so it is raised for this row only.
-        limit = csv.field_size_limit(_FIELD_LIMIT)
-        try:
-            row = next(reader, None)
-        except csv.Error as problem:
-            faults.report(faults.error(f"expected a row, got {problem}; double the quotes inside a quoted field", line))
+        with _LIMIT_LOCK:
+            limit = csv.field_size_limit(_FIELD_LIMIT)
+            try:
+                row, wrong = next(reader, None), None
+            except csv.Error as problem:
+                row, wrong = None, problem
+            finally:
+                csv.field_size_limit(limit)
+        if wrong is not None:
+            faults.report(faults.error(f"expected a row, got {wrong}; double the quotes inside a quoted field", line))
             continue
-        finally:
-            csv.field_size_limit(limit)
         if wrong_bytes:
             faults.report(wrong_bytes[0])
             wrong_bytes.clear()

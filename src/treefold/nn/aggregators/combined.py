@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from treefold.errors import ConfigurationError
 from treefold.kernels.layout import FormKernel
 from treefold.nn.aggregators.base import Aggregator, dense_sizes
+from treefold.nn.randomness import seeded
 
 # Axes:  N nodes of one level · L child slots · C state size · K output size · M label size
 _SIZES: Final = ("state_size", "out_size", "arity", "label_size", "shared", "initialisation")
@@ -87,8 +88,7 @@ class Combined(Aggregator):
             rest = rest - part.to_dense().detach()
         self.rescale(1 / (float(tensor.norm()) or 1.0))  # the fits work on the scale of one
         trials = [copy.deepcopy(self).double() for _ in range(_STARTS)]
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
+        with seeded(0):
             for trial in trials[1:]:
                 trial.reset_balanced()
         target = tensor.double() / (float(tensor.norm()) or 1.0)

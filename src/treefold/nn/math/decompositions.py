@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from treefold.errors import ShapeError
+from treefold.nn.randomness import seeded
 
 # Axes:  n input modes of D_j + 1 entries (the last one homogeneous) · K output size · R rank
 
@@ -169,8 +170,7 @@ def fit_tied(aggregator: Tied, tensor: Tensor, *, seed: int = 0) -> None:
     scale = float(tensor.norm()) or 1.0
     target = tensor.double().reshape(-1, tensor.shape[-1]) / scale
     best_error, best = math.inf, None
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         for _ in range(_STARTS):
             trial = copy.deepcopy(aggregator)
             assert isinstance(trial, nn.Module)

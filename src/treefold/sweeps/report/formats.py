@@ -7,12 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from treefold.sweeps.report.summary import NONE, Cell, Row, Table
+from treefold.trees.drawing import escaped
+from treefold.trees.tree import _printable
 
 if TYPE_CHECKING:
-    from treefold.sweeps.report.document import Document
+    from treefold.sweeps.report.document import Best, Document
 
 _LONG: Final = 32  # characters of a name that is shown in several lines of the page
 _PAGE_STYLE: Final = Path(__file__).with_name("page.css")
+_NEXT: Final = "What to try next"
+_TRAIN: Final = "All its settings are in {}, beside this report. This command trains it:"
+_EVALUATE: Final = "These results have no confusion matrix. This command shows it:"
 _LAST_LATIN: Final = 0x17F
 _LATEX_SPECIAL: Final = {
     "\\": r"\textbackslash{}",
@@ -54,14 +59,22 @@ def to_markdown(document: "Document") -> str:
     """Write the document as Markdown; the figures are files next to it."""
     parts = [f"# {_md(document.title)}", *map(_md, document.introduction)]
     parts += [_md_items(map(": ".join, document.facts)), f"**{_md(document.conclusion)}**"]
+    for each in document.bests:
+        parts += [
+            f"## {_md(best_title(each, document))}",
+            f"{_md(each.words)}.",
+            _md_items(map(" = ".join, each.settings)),
+        ]
+        parts += [_TRAIN.format(_md(each.file)), f"    {each.command}"]
+        parts += [_EVALUATE, f"    {each.evaluate}"] if each.evaluate else []
     for table in document.tables:
         parts += [f"## {_md(table.title)}", _md(table.caption), _md_table(table)]
         parts += [_md_items(table.notes)] if table.notes else []
     parts += ["## Figures"] if document.figures else []
     for figure in document.figures:
         parts += [f"### {_md(figure.title)}", f"![{_md(figure.description)}]({figure.name}.png)", _md(figure.caption)]
-    if document.remarks:
-        parts += ["## Remarks", _md_items(document.remarks)]
+    parts += [f"## {_NEXT}", _md_items(document.steps)] if document.steps else []
+    parts += ["## Remarks", _md_items(document.remarks)] if document.remarks else []
     parts += ["## Versions and data", _md_items(map(": ".join, document.versions))]
     return "\n\n".join(parts) + "\n"
 
@@ -72,7 +85,7 @@ def _md(text: str) -> str:
     >>> print(_md("a|b_c"))
     a\|b\_c
     """
-    return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", " ".join(text.split()))
+    return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", _printable(" ".join(text.split())))
 
 
 def _md_items(items: Iterable[str]) -> str:
@@ -99,14 +112,19 @@ def to_latex(document: "Document") -> str:
     parts = [f"{_LATEX_PREAMBLE}\\title{{{_tex(document.title)}}}\n\\date{{}}\n\\begin{{document}}\n\\maketitle"]
     parts += [_tex(paragraph) for paragraph in document.introduction]
     parts += [_tex_items(map(": ".join, document.facts)), f"\\textbf{{{_tex(document.conclusion)}}}"]
+    for each in document.bests:
+        parts += [f"\\section*{{{_tex(best_title(each, document))}}}", f"{_tex(each.words)}."]
+        parts += [_tex_items(map(" = ".join, each.settings)), _TRAIN.format(_tex(each.file))]
+        parts += [f"\\texttt{{{_tex(each.command)}}}"]
+        parts += [_EVALUATE, f"\\texttt{{{_tex(each.evaluate)}}}"] if each.evaluate else []
     parts += [_tex_table(table) for table in document.tables]
     parts += [
         f"\\begin{{figure}}[htbp]\n\\centering\n\\includegraphics[width=0.75\\textwidth]{{{figure.name}.png}}\n"
         f"\\caption{{{_tex(figure.title)}. {_tex(figure.caption)}}}\n\\label{{fig:{figure.name}}}\n\\end{{figure}}"
         for figure in document.figures
     ]
-    if document.remarks:
-        parts += [r"\section*{Remarks}", _tex_items(document.remarks)]
+    parts += [f"\\section*{{{_NEXT}}}", _tex_items(document.steps)] if document.steps else []
+    parts += [r"\section*{Remarks}", _tex_items(document.remarks)] if document.remarks else []
     parts += [r"\section*{Versions and data}", _tex_items(map(": ".join, document.versions))]
     return "\n\n".join([*parts, r"\end{document}"]) + "\n"
 
@@ -118,7 +136,8 @@ def _tex(text: str) -> str:
     50 \% of a\_b: \texttt{U+6728}
     """
     return "".join(
-        _LATEX_SPECIAL.get(letter) or (letter if ord(letter) <= _LAST_LATIN else f"\\texttt{{U+{ord(letter):04X}}}")
+        _LATEX_SPECIAL.get(letter)
+        or (letter if letter.isprintable() and ord(letter) <= _LAST_LATIN else f"\\texttt{{U+{ord(letter):04X}}}")
         for letter in " ".join(text.split())
     )
 
@@ -170,9 +189,11 @@ def _tex_cell(cell: Cell, side: str, *, head: bool) -> str:
 
 def to_html(document: "Document") -> str:
     """Write the document as one HTML page that contains its figures and style."""
-    title = html.escape(document.title)
-    links = [(table.name, table.title) for table in document.tables]
+    title = escaped(document.title)
+    links = [("best", "Best configuration")] if document.bests else []
+    links += [(table.name, table.title) for table in document.tables]
     links += [("figures", "Figures")] if document.figures else []
+    links += [("next", _NEXT)] if document.steps else []
     links += [("remarks", "Remarks")] if document.remarks else []
     links += [("versions", "Versions and data")]
     parts = [
@@ -180,25 +201,31 @@ def to_html(document: "Document") -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f"<title>{title}</title>\n<style>\n{_PAGE_STYLE.read_text(encoding='utf-8')}</style>\n</head>",
         f"<body>\n<header>\n<h1>{title}</h1>",
-        *[f"<p>{html.escape(paragraph)}</p>" for paragraph in document.introduction],
+        *[f"<p>{escaped(paragraph)}</p>" for paragraph in document.introduction],
         f'<dl class="facts">{"".join(f"<div>{_html_pair(pair)}</div>" for pair in document.facts)}</dl>',
-        f'<p class="verdict">{html.escape(document.conclusion)}</p>\n</header>',
+        f'<p class="verdict">{escaped(document.conclusion)}</p>\n</header>',
         '<nav aria-label="Contents"><ul>',
-        *[f'<li><a href="#{name}">{html.escape(text)}</a></li>' for name, text in links],
+        *[f'<li><a href="#{name}">{escaped(text)}</a></li>' for name, text in links],
         "</ul></nav>\n<main>",
+        *(
+            [f'<div id="best">{"".join(_html_best(each, document) for each in document.bests)}</div>']
+            if document.bests
+            else []
+        ),
         *[_html_table(table) for table in document.tables],
     ]
     if document.figures:
         parts.append('<section id="figures">\n<h2>Figures</h2>\n<div class="figures">')
         parts += [
-            f'<figure id="{figure.name}">\n<h3>{html.escape(figure.title)}</h3>\n{figure.inline()}\n'
-            f"<figcaption>{html.escape(figure.caption)}</figcaption>\n</figure>"
+            f'<figure id="{figure.name}">\n<h3>{escaped(figure.title)}</h3>\n{figure.inline()}\n'
+            f"<figcaption>{escaped(figure.caption)}</figcaption>\n</figure>"
             for figure in document.figures
         ]
         parts.append("</div>\n</section>")
-    if document.remarks:
-        remarks = "".join(f"<li>{html.escape(remark)}</li>" for remark in document.remarks)
-        parts.append(f'<section id="remarks">\n<h2>Remarks</h2>\n<ul>{remarks}</ul>\n</section>')
+    for name, heading, items in (("next", _NEXT, document.steps), ("remarks", "Remarks", document.remarks)):
+        if items:
+            listed = "".join(f"<li>{escaped(item)}</li>" for item in items)
+            parts.append(f'<section id="{name}">\n<h2>{heading}</h2>\n<ul>{listed}</ul>\n</section>')
     versions = "".join(map(_html_pair, document.versions))
     parts.append(
         f'<section id="versions">\n<h2>Versions and data</h2>\n<dl class="versions">{versions}</dl>\n</section>'
@@ -206,8 +233,24 @@ def to_html(document: "Document") -> str:
     return "\n".join([*parts, "</main>\n</body>\n</html>"]) + "\n"
 
 
+def best_title(found: "Best", document: "Document") -> str:
+    """Return the heading above the best configuration, with the grid's name if there are several."""
+    return "Best configuration" if len(document.bests) == 1 else f"Best configuration of {found.title}"
+
+
+def _html_best(found: "Best", document: "Document") -> str:
+    pairs = "".join(f"<div>{_html_pair(pair)}</div>" for pair in found.settings)
+    more = f"\n<p>{_EVALUATE}</p>\n<pre>{escaped(found.evaluate)}</pre>" if found.evaluate else ""
+    return (
+        f"<section>\n<h2>{escaped(best_title(found, document))}</h2>\n<p>{escaped(found.words)}.</p>\n"
+        + (f'<dl class="settings">{pairs}</dl>\n' if pairs else "")
+        + f"<p>{_TRAIN.format(f'<code>{escaped(found.file)}</code>')}</p>\n<pre>{escaped(found.command)}</pre>\n"
+        + f"<details><summary>All settings</summary><pre>{html.escape(found.toml)}</pre></details>{more}\n</section>"
+    )
+
+
 def _html_pair(pair: tuple[str, str]) -> str:
-    return f"<dt>{html.escape(pair[0])}</dt><dd>{html.escape(pair[1])}</dd>"
+    return f"<dt>{escaped(pair[0])}</dt><dd>{escaped(pair[1])}</dd>"
 
 
 def _html_table(table: Table) -> str:
@@ -217,7 +260,7 @@ def _html_table(table: Table) -> str:
         for cell in row:
             scope = f'scope="colgroup" colspan="{cell.span}"' if cell.span > 1 else 'scope="col"'
             tag, scope = ("th", f" {scope}") if cell.text else ("td", "")
-            cells.append(f"<{tag}{scope}{_html_classes(table, column)}>{html.escape(cell.text)}</{tag}>")
+            cells.append(f"<{tag}{scope}{_html_classes(table, column)}>{escaped(cell.text)}</{tag}>")
             column += cell.span
         head.append(f"<tr>{''.join(cells)}</tr>")
     bodies = []
@@ -227,11 +270,11 @@ def _html_table(table: Table) -> str:
         ]
         bodies.append("\n".join(["<tbody>", *rows, "</tbody>"]))
     notes = "".join(
-        f"<li{' class=caution' if note.startswith('Caution') else ''}>{html.escape(note)}</li>" for note in table.notes
+        f"<li{' class=caution' if note.startswith('Caution') else ''}>{escaped(note)}</li>" for note in table.notes
     )
-    title, sticky, body = html.escape(table.title), ' class="sticky"' if table.sticky else "", "\n".join(bodies)
+    title, sticky, body = escaped(table.title), ' class="sticky"' if table.sticky else "", "\n".join(bodies)
     return (
-        f'<section id="{table.name}">\n<h2>{title}</h2>\n<p>{html.escape(table.caption)}</p>\n'
+        f'<section id="{table.name}">\n<h2>{title}</h2>\n<p>{escaped(table.caption)}</p>\n'
         f'<div class="scroll" tabindex="0" role="region" aria-label="{title}">\n'
         f"<table{sticky}>\n<thead>\n{''.join(head)}\n</thead>\n{body}\n</table>\n</div>\n"
         + (f'<ul class="notes">{notes}</ul>\n' if notes else "")
@@ -246,9 +289,9 @@ def _html_classes(table: Table, column: int, *more: str) -> str:
 
 def _html_cell(cell: Cell, column: int, table: Table) -> str:
     attributes = _html_classes(table, column, *(["none"] if cell.text == NONE else []))
-    text = f"<strong>{html.escape(cell.text)}</strong>" if cell.bold else html.escape(cell.text)
+    text = f"<strong>{escaped(cell.text)}</strong>" if cell.bold else escaped(cell.text)
     text = f'<span class="long">{text}</span>' if len(cell.text) > _LONG else text
-    lines = [html.escape(line) for line in cell.details]
+    lines = [escaped(line) for line in cell.details]
     if cell.points is not None:
         lines.insert(0, f'<span class="mark {cell.verdict}">{cell.comparison()}</span>')
     text += "".join(f'<span class="detail">{line}</span>' for line in lines)

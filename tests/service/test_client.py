@@ -1,0 +1,78 @@
+"""The client of a service gives what the model gives, and errors of ours."""
+
+import socket
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from tests import runs
+from tests.service.running import Service, running
+from treefold import Client, Tree
+from treefold.analysis.explaining import probabilities
+from treefold.analysis.prediction import root_states
+from treefold.errors import ConfigurationError, ServiceError, TreefoldError
+from treefold.service.app import Limits
+from treefold.service.models import open_models
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[Service]:
+    with running(open_models([runs.listops().folder, runs.lrt().folder, runs.numbers().folder])) as it:
+        yield it
+
+
+@pytest.fixture
+def client(service: Service) -> Client:
+    return Client(service.url + "/")
+
+
+def test_predictions_are_those_of_the_model_also_for_many_trees(client: Client) -> None:
+    run = runs.listops()
+    expected = probabilities(run.saved, run.data.forest).numpy()
+    assert np.abs(client.predict_proba(run.data.forest) - expected).max() <= 1e-6
+    trees = list(run.data.forest)
+    assert client.predict([*map(str, trees[:5]), *trees[5:]]) == [run.data.classes[code] for code in expected.argmax(1)]
+
+
+def test_pairs_states_explanations_and_models(client: Client) -> None:
+    forest = runs.lrt().data.forest[:6]
+    pairs: list[tuple[Tree, ...]] = list(zip(forest[::2], forest[1::2], strict=True))
+    expected = probabilities(runs.lrt().saved, forest).numpy()
+    assert np.abs(client.predict_proba(pairs, model="lrt") - expected).max() <= 1e-6
+    states = np.concatenate(root_states(runs.lrt().saved, pairs))
+    assert np.array_equal(client.embed(pairs, model="lrt"), states)
+    assert len(client.explain(pairs[0], model="lrt", occlude=False)["nodes"]) == forest[0].size + forest[1].size
+    assert [facts["name"] for facts in client.models()] == ["listops", "lrt", "numbers"]
+    assert client.predict(['{"tree": "(MAX 1 2)"}'], format="jsonl") == client.predict(["(MAX 1 2)"])
+
+
+def test_wrong_input_is_an_error_as_if_the_model_were_here(client: Client) -> None:
+    with pytest.raises(TreefoldError, match="got 'zebra'"):
+        client.predict(["(MAX 1 zebra)"], unknown="error")
+    with pytest.raises(ConfigurationError, match="expected a pair"):
+        client.predict(["a"], model="lrt")
+    with pytest.raises(ConfigurationError, match="got 'lrtt'"):
+        client.predict(["a"], model="lrtt")
+    with pytest.raises(ConfigurationError, match=r"write \[tree\]"):
+        client.predict("a")
+    with pytest.raises(ConfigurationError, match="or a pair of trees, got 5"):
+        client.predict([5])  # type: ignore[list-item]
+    with pytest.raises(ConfigurationError, match="use predict or answers"):
+        client.predict_proba(["1"], model="numbers")
+
+
+def test_a_service_that_cannot_be_reached_is_a_service_error() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as place:
+        port = place.getsockname()[1]
+    with pytest.raises(ServiceError, match=r"expected a service at http://127.0.0.1:.*refused; start it"):
+        Client(f"http://127.0.0.1:{port}").models()
+
+
+def test_the_key_is_sent_and_a_refusal_is_a_service_error() -> None:
+    with running(open_models([runs.listops().folder]), api_key="open sesame", limits=Limits(nodes=5)) as service:
+        assert len(Client(service.url, "open sesame").models()) == 1
+        with pytest.raises(ServiceError, match="expected the key of the service, got none"):
+            Client(service.url).models()
+        with pytest.raises(ConfigurationError, match="at most 5 nodes"):
+            Client(service.url, "open sesame").predict(["(MAX 1 2 3 4 5 6)"])
