@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 JOBS ?= 2
 
-.PHONY: demo explore examples test quick lint check clean
+.PHONY: demo explore examples test quick lint check docs clean
 
 .venv/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -45,5 +45,10 @@ lint: .venv/.ready
 
 check: lint test
 
+docs: .venv/.ready
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	$(BIN)/sphinx-build -q -W --keep-going docs docs/_build/html
+	@echo "the site is in docs/_build/html/index.html"
+
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv docs/_build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -26,9 +26,9 @@ SLOW = (
     "service",
     "sweeps",
     "training",
+    "test_docs.py",
     "test_extending.py",
     "test_old_files.py",
-    "test_readme.py",
     "test_reproduction.py",
 )
 FAST = (  # although in a slow folder

@@ -1,8 +1,6 @@
 """The examples of docs/extending.md run: a form, a cell, a head, a task, an estimator and a reader of a user's own."""
 
 import json
-import re
-import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,10 +11,9 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from typer.testing import CliRunner
 
+from tests.pages import ROOT, blocks_of, commands_of, run_command
 from treefold import AGGREGATORS, Forest, OneHot, PerLabel, TreeClassifier, TreeEncoder, load
-from treefold.cli import app
 from treefold.data.convert import convert
 from treefold.data.readers import READERS, SUFFIXES
 from treefold.errors import ConfigurationError, ReadError
@@ -28,11 +25,10 @@ from treefold.nn.engine import engine_for
 from treefold.nn.math.functional import contract
 from treefold.training import TASKS, load_plugin
 
-PAGE = Path(__file__).parents[1] / "docs" / "extending.md"
-BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
-USES = [block for block in BLOCKS if block.startswith("import mine\n")]
-PLUGIN = "\n".join(block for block in BLOCKS if block not in USES)
-COMMANDS = re.findall(r"^    (treefold .*)$", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
+BLOCKS = blocks_of(ROOT / "docs" / "extending.md")
+PLUGIN = "\n".join(block.text for block in BLOCKS if block.file == "mine.py")
+USES = [block.text for block in BLOCKS if block.language == "python" and not block.file]
+COMMANDS = [command for block in BLOCKS if block.language == "sh" for command in commands_of(block.text)]
 REGISTRIES: tuple[dict[str, Any], ...] = (AGGREGATORS, CELLS, TASKS, ESTIMATORS, READERS, SUFFIXES)
 TREES = Forest(["(and (or a b) _)", "(or b (and a (and b a)))", "a", "(and _ (or b b))", "(and (or a b) (or a b))"])
 
@@ -172,12 +168,8 @@ def test_the_page_s_uses_run_in_a_fresh_process(plugin: Path) -> None:
 
 def test_the_page_s_commands_run(plugin: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(plugin)
-    runner, outputs = CliRunner(), []
     assert [command.split()[1] for command in COMMANDS] == ["data", "train", "evaluate", "predict"]
-    for command in COMMANDS:
-        done = runner.invoke(app, shlex.split(command)[1:])
-        assert done.exit_code == 0, (command, done.output, done.exception)
-        outputs.append(done.stdout)
+    outputs = [run_command(command, "extending.md") for command in COMMANDS]
     assert "accuracy" in outputs[2]
     answers = [json.loads(line) for line in outputs[3].splitlines()]
     assert len(answers) == 202 and set(answers[0]) == {"tree", "prediction", "probabilities"}

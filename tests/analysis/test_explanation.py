@@ -1,7 +1,6 @@
 """`model.explain`: the answers are those of `predict`, and text, drawing, page and table show them."""
 
 import functools
-import re
 import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -238,13 +237,3 @@ def test_what_cannot_be_explained_says_so() -> None:
         two.explain(TREE)
     with pytest.raises(ConfigurationError, match="explain expects top to be an integer >= 1, got 0"):
         classifier().explain(TREE, top=0)
-
-
-def test_the_page_about_explanations_runs_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    page = Path(__file__).parents[2] / "docs" / "explaining.md"
-    names: dict[str, Any] = {}
-    for block in re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL):
-        exec(block, names)
-    assert names["explanation"].answer == "b"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["explanation.html", "explanation.svg", "tree.svg"]

@@ -15,7 +15,7 @@ from rich.console import Console
 import treefold.cli.train as display
 from tests.cli.test_data import LONG, treefold
 from treefold.training import Progress
-from treefold.training.settings import read_recipe, recipe_names, recipe_path
+from treefold.training.settings import describe_settings, read_recipe, recipe_names, recipe_path
 
 
 @pytest.fixture(scope="module")
@@ -169,3 +169,13 @@ def test_an_existing_run_is_not_touched(data: Path, tmp_path: Path) -> None:
     done = treefold("train", data, "--out", tmp_path / "run")
     assert done.returncode == 2 and "got one that exists; choose another." in done.stderr
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["precious"]
+
+
+def test_all_settings_are_listed_without_data() -> None:
+    done = treefold("train", "--settings")
+    assert (done.returncode, done.stderr) == (0, "")
+    words = " ".join(done.stdout.split())
+    for row in describe_settings():
+        place = f"{row.group}.{row.name}" if row.group else row.name
+        assert f"{place} = {row.default} ({row.values}) {row.meaning} When to change it: {row.when}" in words
+    assert max(map(len, done.stdout.splitlines())) <= 100

@@ -1,7 +1,6 @@
 """Validation data, callbacks, and training that goes on with `partial_fit`."""
 
 import copy
-import re
 from pathlib import Path
 from typing import Any
 
@@ -322,13 +321,6 @@ def test_weights_and_callbacks_count_in_partial_fit() -> None:
     for _ in range(2):
         model.partial_fit(chosen, y, ["no", "yes"], [0.0, 0.0, 1.0, 1.0], epochs=20)
     assert model.predict(["(f a)"]) == ["no"] and seen == list(range(1, 41))
-
-
-def test_the_example_of_the_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    page = Path(__file__).parents[2] / "docs" / "estimators.md"
-    (block,) = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
-    exec(block, {})
-    assert "trees like formulas" in capsys.readouterr().out
 
 
 def test_partial_fit_selects_no_parts_because_the_end_is_not_known() -> None:

@@ -153,11 +153,9 @@ def test_the_figures_have_a_line_for_each_experiment(name: str) -> None:
         ("lrt6", "lrt6-recipe", ["12 and more operators"]),
     ],
 )
-def test_the_readme_of_the_project_has_the_figures_of_the_results(
-    group: str, experiment: str, columns: list[str]
-) -> None:
+def test_the_page_of_results_has_the_figures_of_the_results(group: str, experiment: str, columns: list[str]) -> None:
     heads, _, *rows = [line.split(" | ") for line in table(group, RESULTS).splitlines()]
     row = next(each for each in rows if EXPERIMENTS[experiment].title in each[0])
-    readme = (HERE.parents[1] / "README.md").read_text(encoding="utf-8")
-    lines = [line for line in readme.splitlines() if f"| {row[heads.index('test')]} % |" in line]
+    page = (HERE.parents[1] / "docs" / "results.md").read_text(encoding="utf-8")
+    lines = [line for line in page.splitlines() if f"| {row[heads.index('test')]} % |" in line]
     assert any(all(f": {row[heads.index(column)]} %" in line for column in columns) for line in lines)

@@ -1,4 +1,6 @@
+import re
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -7,8 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treefold.errors import ConfigurationError
+from treefold.nn.aggregators import AGGREGATORS
+from treefold.nn.cells import CELLS
 from treefold.sweeps.grid import Grid
-from treefold.training.settings import ModelSettings, RunSettings, TrainingSettings, read_toml, to_toml, with_changes
+from treefold.training.build import facts_of
+from treefold.training.recipe import choose
+from treefold.training.settings import (
+    ModelSettings,
+    RunSettings,
+    TrainingSettings,
+    describe_settings,
+    read_toml,
+    to_toml,
+    with_changes,
+)
+from treefold.training.task import TASKS
+from treefold.trees.forest import Forest
 
 
 @given(
@@ -201,3 +217,33 @@ def test_new_settings_say_what_they_expect(name: str, value: str, message: str) 
 
 def test_old_names_of_parts_are_translated() -> None:
     assert ModelSettings.of({"aggregator": "hadamard+sum"}).aggregator == "blockwise+sum"
+
+
+def test_every_setting_has_a_meaning_and_an_advice_when_to_change_it() -> None:
+    rows = describe_settings()
+    fields = {*RunSettings.model_fields, *ModelSettings.model_fields, *TrainingSettings.model_fields}
+    assert sorted(row.name for row in rows) == sorted(fields - {"model", "training"})
+    for row in rows:
+        assert re.fullmatch(r"[A-Z].{15,}[.]", row.meaning), row
+        assert re.fullmatch(r"[A-Z0-9`].{10,}[.]", row.when), row
+        assert row.values and row.default, row
+    assert len({row.meaning for row in rows}) == len(rows)
+
+
+def test_meanings_name_all_parts_of_the_registries() -> None:
+    meanings = {row.name: row.meaning for row in describe_settings()}
+    registries: dict[str, Iterable[str]] = {"cell": CELLS, "aggregator": AGGREGATORS, "task": TASKS}
+    for name, registry in registries.items():
+        assert {part for part in registry if f"`{part}`" not in meanings[name]} == set()
+
+
+def test_what_is_said_to_come_from_the_data_is_what_the_recipe_chooses() -> None:
+    said = {row.name for row in describe_settings() if row.default.startswith("from the data")}
+    wide = [f"(p {' '.join(f'(b a{number} p)' for number in range(70))})"] * 9
+    found = set()
+    for trees in (["(and a (or b a))"], wide):
+        facts = facts_of(Forest(trees))
+        chosen = choose(RunSettings(), facts, 9).settings
+        for before, after in ((RunSettings().model, chosen.model), (RunSettings().training, chosen.training)):
+            found |= {name for name in type(before).model_fields if getattr(before, name) != getattr(after, name)}
+    assert found == said

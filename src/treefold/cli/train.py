@@ -1,12 +1,13 @@
 """`treefold train`: train a model on a data set, and write a run directory."""
 
+import textwrap
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from treefold.cli.console import Plugins, err, say
+from treefold.cli.console import WIDTH, Plugins, err, say
 from treefold.errors import ConfigurationError, require_choice
 
 if TYPE_CHECKING:
@@ -19,6 +20,19 @@ if TYPE_CHECKING:
     from treefold.training.settings import RunSettings
 
 _SECONDS_BETWEEN_LINES, _SECONDS_BETWEEN_MOVES = 20, 0.1
+
+
+def _list_settings(is_asked: bool) -> None:
+    """Print each setting with its default, its meaning, and when to change it; then exit."""
+    if not is_asked:
+        return
+    from treefold.training.settings import describe_settings
+
+    for row in describe_settings():
+        say(f"{row.group and row.group + '.'}{row.name} = {row.default}   ({row.values})")
+        for text in (row.meaning, f"When to change it: {row.when}"):
+            say(textwrap.indent(textwrap.fill(text, WIDTH - 4, break_on_hyphens=False), "    "))
+    raise typer.Exit
 
 
 def train(
@@ -45,11 +59,20 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="Continue the interrupted run in --out.")] = False,
     baselines: Annotated[bool, typer.Option("--baselines", help="Also evaluate simple models.")] = False,
     plugins: Plugins = None,
+    settings: Annotated[
+        bool,
+        typer.Option(
+            "--settings",
+            help="List all settings: default, meaning, and when to change them.",
+            callback=_list_settings,
+            is_eager=True,
+        ),
+    ] = False,
 ) -> None:
     """Train a model and write it to a run directory.
 
     Settings of `--set` and `--config` come first, then those of the recipe; the others are chosen from the data;
-    `treefold describe RUN` shows them. Training stops when the
+    `treefold describe RUN` shows them, and `treefold train --settings` explains all of them. Training stops when the
     validation score (of equal scores, the loss) has not improved for `patience` epochs, and keeps the best weights. An
     interrupted run continues with `--resume`, and ends with the same weights as without the interruption. Several processes
     train one model together with `torchrun --nproc-per-node 2 -m treefold train …`: each takes a part of every batch.
@@ -59,8 +82,8 @@ def train(
     from treefold.training.distributed import joined
 
     with joined() as workers:
-        settings = _Given(recipe, recipe_file, config, changes or [], task, init_from)
-        _train(data, out_folder, settings, workers, resume=resume, baselines=baselines)
+        given = _Given(recipe, recipe_file, config, changes or [], task, init_from)
+        _train(data, out_folder, given, workers, resume=resume, baselines=baselines)
 
 
 class _Given(NamedTuple):

@@ -7,10 +7,11 @@ import tomllib
 from collections.abc import Mapping
 from numbers import Integral, Real
 from pathlib import Path
-from types import NoneType
-from typing import Annotated, Any, Final, Literal, Self, TypeVar, get_args
+from types import NoneType, UnionType
+from typing import Annotated, Any, Final, Literal, NamedTuple, Self, TypeVar, Union, get_args, get_origin
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
 from treefold._moved import RENAMED_FORMS
@@ -144,6 +145,11 @@ class Settings(BaseModel):
             raise ConfigurationError(f"{where}: {_first_problem(problem, cls)}") from None
 
 
+def _setting(default: Any, meaning: str, when: str, *, chosen: bool = False) -> Any:
+    """Return a field with its meaning, and when to change it; ``chosen`` fields follow from the data unless they are given."""
+    return Field(default, description=meaning, json_schema_extra={"when": when, "chosen": chosen})
+
+
 class FormSettings(Settings):
     """The form of one operator: its name, and what differs from the settings of the model."""
 
@@ -168,96 +174,325 @@ def _form(value: Any) -> Any:
 
 
 class ModelSettings(Settings):
-    """Settings of a model; those that are None are chosen from the data.
+    """Settings of a model; those that are None are chosen from the data. `describe_settings` explains each."""
 
-    ``cell`` is a name of `CELLS`, ``aggregator`` one of `AGGREGATORS`; a user's own count as well. Labels that fewer than
-    ``min_count`` training trees have count as ``<unk>``, and in training each label with the probability ``label_dropout``.
-    With ``edge_labels``, ``nsubj:dog`` is the label ``dog`` at an edge ``nsubj``. ``embeddings`` is a file of word vectors, with
-    which labels start; ``embeddings_frozen`` keeps them as they are. ``comparison`` says how a classifier of pairs compares two
-    trees, ``levels`` is the K of a `PairRegressor`. ``wide`` adds a linear part that counts labels and pairs of labels.
-    ``block_size`` and ``start`` are options of `Blockwise`, ``bound`` of `Canonical`. ``aggregator`` may be a sum of forms,
-    ``"complex+sum"``, and ``aggregators`` gives operators forms of their own: ``{SM = "complex", MED = {aggregator = "sum"}}``.
-    ``cell_hidden`` is the hidden layer of `TreeRNN`, and ``activation`` its activation.
-    """
-
-    cell: Annotated[str, _part("cell", "lstm")] = "lstm"
-    aggregator: Annotated[str, BeforeValidator(_current), _part("aggregator")] | None = None
-    state_size: Count = 20
-    aggregators: Annotated[dict[str, Annotated[FormSettings, BeforeValidator(_form)]], AfterValidator(_FixedForms)] = {}
-    rank: Count | None = None
-    bound: Literal["unit", "disc"] | None = None
-    block_size: Count | None = None
-    start: Literal["balanced", "product"] | None = None
-    shared: bool | None = None
-    arity: Count | None = None
-    per_label: bool | None = None
-    labels: Literal["onehot", "thermometer", "embedding", "ngrams", "numeric"] | None = None
-    label_size: Count | None = None
-    update: Literal["tanh", "sigmoid"] = "tanh"
-    activation: Literal["tanh", "sigmoid", "sharp-sigmoid", "clamp"] = "tanh"
-    cell_hidden: Count | None = None
-    initialisation: Literal["balanced", "kaiming"] = "balanced"
-    direction: Literal["up", "down", "both"] = "up"
-    siblings: bool = False
-    readout: Annotated[str, AfterValidator(_readout)] = "root"
-    hidden: tuple[Count, ...] = (20, 20)
-    comparison_size: Count = 75
-    dropout: Share = 0.0
-    comparison: Literal["tensor", "distance", "blockwise"] = "tensor"
-    levels: Levels = 5
-    min_count: Count | None = None
-    label_dropout: Share = 0.0
-    edge_labels: bool = False
-    embeddings: str | None = None
-    embeddings_frozen: bool = False
-    wide: bool = False
+    cell: Annotated[str, _part("cell", "lstm")] = _setting(
+        "lstm",
+        "How the state of a node follows from its label and its children: `lstm`, `gru`, `rnn`, or a cell of your own.",
+        "`gru` has fewer parameters; `rnn` suits exact rules, with a form that multiplies (recipes `listops`, `lrt`).",
+    )
+    aggregator: Annotated[str, BeforeValidator(_current), _part("aggregator")] | None = _setting(
+        None,
+        "The form that combines the children: `sum`, `full`, `tucker`, `canonical`, `complex`, `tensor-train`, `blockwise`, "
+        "`hadamard-product`, `mean`, `positional`, `max`, `squashed`, one of your own, or a sum such as `complex+sum`.",
+        "`tucker` or `canonical` if children act on each other; `positional` or `mean` for dozens of children.",
+        chosen=True,
+    )
+    state_size: Count = _setting(
+        20,
+        "The number of entries of a node's state.",
+        "Raise it if the training score stays low; lower it if training is slow or examples are few.",
+        chosen=True,
+    )
+    aggregators: Annotated[dict[str, Annotated[FormSettings, BeforeValidator(_form)]], AfterValidator(_FixedForms)] = (
+        _setting(
+            {},
+            'Forms of single operators: `{SM = "complex", MED = {aggregator = "canonical", rank = 8}}`.',
+            "If you know that operators differ in kind, such as a sum modulo ten and a median; needs `per_label`.",
+        )
+    )
+    rank: Count | None = _setting(
+        None,
+        "The size of the small space of a factored form. Without it: 3 for `tucker`, else `state_size`.",
+        "Raise it if the training score stays low; the cost of `tucker` grows with its power of the arity.",
+        chosen=True,
+    )
+    bound: Literal["unit", "disc"] | None = _setting(
+        None,
+        "Keeps the factors of `canonical` between 0 and 1 (`unit`), or those of `complex` within the unit disc (`disc`).",
+        "If the model must hold for deeper trees, or for more children, than it was trained on.",
+    )
+    block_size: Count | None = _setting(
+        None,
+        "The number of entries in a block of `blockwise`; without it 1, entry by entry.",
+        "Raise it if entries must act on each other; it must divide `state_size`.",
+    )
+    start: Literal["balanced", "product"] | None = _setting(
+        None,
+        "How the coefficients of `blockwise` start: `balanced`, or near the `product` of all children.",
+        "`product` for logical formulas.",
+    )
+    shared: bool | None = _setting(
+        None,
+        "Whether all child slots have the same weights.",
+        "`true` if slots have no meaning of their own, or if nodes will have more children than in training.",
+        chosen=True,
+    )
+    arity: Count | None = _setting(
+        None,
+        "The number of child slots. Without it, that of the widest node in training.",
+        "Raise it if later trees have wider nodes.",
+        chosen=True,
+    )
+    per_label: bool | None = _setting(
+        None,
+        "Whether each label of an inner node has a cell of its own.",
+        "`true` for few operators with many examples each; `false` if labels are many.",
+        chosen=True,
+    )
+    labels: Literal["onehot", "thermometer", "embedding", "ngrams", "numeric"] | None = _setting(
+        None,
+        "How labels become vectors: one entry for each label, one for each step of an ordered scale, a learnt vector, learnt "
+        "vectors of the label and its parts, or the numbers that the trees have.",
+        "`ngrams` if many labels are new names, such as identifiers; `thermometer` if labels are numbers.",
+        chosen=True,
+    )
+    label_size: Count | None = _setting(
+        None,
+        "The number of entries of a learnt label vector; without it 32, or as in the file of `embeddings`.",
+        "Raise it with thousands of labels and many examples.",
+        chosen=True,
+    )
+    update: Literal["tanh", "sigmoid"] = _setting(
+        "tanh",
+        "The activation of the update of `lstm`.",
+        "`sigmoid` only to repeat the paper as it is written.",
+    )
+    activation: Literal["tanh", "sigmoid", "sharp-sigmoid", "clamp"] = _setting(
+        "tanh",
+        "The activation of `rnn`.",
+        "`clamp` or `sharp-sigmoid` if states should be truth values between 0 and 1.",
+    )
+    cell_hidden: Count | None = _setting(
+        None,
+        "The size of a hidden layer of `rnn` after the aggregation; without it there is none.",
+        "If an `rnn` cannot learn the training examples.",
+    )
+    initialisation: Literal["balanced", "kaiming"] = _setting(
+        "balanced",
+        "How weights start: with outputs of variance one for every form and arity, or as in the paper.",
+        "`kaiming` only to repeat the paper.",
+    )
+    direction: Literal["up", "down", "both"] = _setting(
+        "up",
+        "Whether a node sees its children (`up`), its parent (`down`), or both.",
+        "`both` if the class of a node depends on what is around it.",
+    )
+    siblings: bool = _setting(
+        False,
+        "Whether a node sees its last child and its previous sibling, so that the order of any number of children counts.",
+        "`false`, with an aggregator, if the order of children means nothing.",
+        chosen=True,
+    )
+    readout: Annotated[str, AfterValidator(_readout)] = _setting(
+        "root",
+        "What the head reads: `root`, or `mean`, `max`, `sum`, `attention` over all nodes; several are joined by `+`.",
+        "`root` if the answer is computed step by step up to the root; `root+attention` to see which nodes counted.",
+        chosen=True,
+    )
+    hidden: tuple[Count, ...] = _setting(
+        (20, 20),
+        "The sizes of the hidden layers of the head.",
+        "`[]` for a linear head, if examples are few.",
+        chosen=True,
+    )
+    comparison_size: Count = _setting(
+        75,
+        "The number of features by which the head of a pair compares two trees.",
+        "Lower it if pairs are few.",
+    )
+    dropout: Share = _setting(
+        0.0,
+        "The share of the head's inputs that are dropped in training.",
+        "Raise it if the training score is much better than that on validation.",
+        chosen=True,
+    )
+    comparison: Literal["tensor", "distance", "blockwise"] = _setting(
+        "tensor",
+        "How a classifier of pairs compares two trees: by all products, by product and distance, or entry by entry.",
+        "`distance` if left and right may be swapped; `blockwise` for few parameters.",
+    )
+    levels: Levels = _setting(
+        5,
+        "The number of steps of the scale on which the task `pair-regression` predicts.",
+        "If your scale has another number of steps.",
+    )
+    min_count: Count | None = _setting(
+        None,
+        "Labels that fewer training trees have count as `<unk>`, whose vector is learnt.",
+        "Raise it if most labels are rare; it also makes training faster.",
+        chosen=True,
+    )
+    label_dropout: Share = _setting(
+        0.0,
+        "The probability with which a label counts as `<unk>` in training.",
+        "Raise it if later trees will have many labels that are not in the training trees.",
+        chosen=True,
+    )
+    edge_labels: bool = _setting(
+        False,
+        "Whether `nsubj:dog` is the label `dog` at an edge `nsubj` to its parent; both have vectors, which are added.",
+        "`true` for trees whose edges have names, such as dependency trees.",
+    )
+    embeddings: str | None = _setting(
+        None,
+        "A file of word vectors, with which labels start: text, or `.npz`.",
+        "If labels are words, and examples too few to learn their meaning.",
+    )
+    embeddings_frozen: bool = _setting(
+        False,
+        "Whether the vectors of the file stay as they are.",
+        "`true` with few examples.",
+    )
+    wide: bool = _setting(
+        False,
+        "Whether a linear part counts labels and pairs of labels beside the network.",
+        "`false` if the network should do all the work.",
+        chosen=True,
+    )
 
 
 class TrainingSettings(Settings):
-    """How a model is trained; defaults are the paper's if it names them.
+    """How a model is trained; defaults are the paper's if it names them. `describe_settings` explains each."""
 
-    ``reduction`` says whether the loss of a batch is the mean or the sum of its examples' losses; against the sum,
-    ``weight_decay`` and ``l2`` count less by the size of the batch. The ``weight_decay`` of AdamW shrinks matrices, not biases
-    and other vectors, nor the coefficients of element-wise forms, unless ``decay_all`` asks for it; that of AdaDelta is a
-    penalty on all parameters, as in the paper. ``beta2`` is AdamW's, the share of its mean square that a step keeps.
-
-    With ``selection`` above zero, the parts of a sum of forms such as ``complex+squashed+max`` compete: from a tenth of the steps
-    on, each step shrinks the norm of every part by ``selection`` times the rate, and from 40 % on only the strongest part of each
-    sum is left. So each operator gets the form that suits it best, which is often the one that holds for more children, too.
-
-    ``curriculum`` has stages of a largest number of inner nodes (None: any) and a share of all steps: ``[(3, 0.4), (None, 0.6)]``
-    takes trees of at most three inner nodes for the first 40 % of the steps. Of a pair, the larger tree counts. An epoch keeps
-    its number of steps, and ``patience`` counts epochs of the last stage only. The rate has one schedule over the ``whole``
-    training, or with ``stage_schedule="each"`` one for each stage.
-
-    ``state_noise`` is the standard deviation of the noise on states in training; it changes in a line to ``state_noise_end``.
-    """
-
-    optimiser: Literal["adadelta", "adamw"] = "adadelta"
-    learning_rate: Positive | None = None
-    schedule: Literal["constant", "cosine"] = "constant"
-    warmup: Share = 0.0
-    reduction: Literal["mean", "sum"] = "mean"
-    weight_decay: NotNegative = 0.0
-    decay_all: bool = False
-    beta2: Share = 0.999
-    l2: NotNegative = 0.0
-    clip: Positive | None = None
-    batch_size: Count = 25
-    batch_nodes: Count | None = None
-    bucketed: bool = False
-    curriculum: Annotated[tuple[tuple[int | None, float], ...] | None, BeforeValidator(_curriculum)] = None
-    stage_schedule: Literal["whole", "each"] = "whole"
-    state_noise: NotNegative = 0.0
-    state_noise_end: NotNegative | None = None
-    selection: NotNegative = 0.0
-    epochs: Count = 100
-    patience: Count | None = 10
-    keep: Literal["best", "last"] = "best"
-    seed: Seed = 0
-    threads: Count | None = None
-    checkpoint_minutes: Positive = 5.0
-    tensorboard: bool = False
+    optimiser: Literal["adadelta", "adamw"] = _setting(
+        "adadelta",
+        "The method that changes the weights.",
+        "`adadelta` only to repeat the paper.",
+        chosen=True,
+    )
+    learning_rate: Positive | None = _setting(
+        None,
+        "How far a step goes. Without it: 1 for `adadelta`, 0.003 for `adamw`.",
+        "Lower it if the loss jumps; raise it if the loss falls slowly from the start.",
+        chosen=True,
+    )
+    schedule: Literal["constant", "cosine"] = _setting(
+        "constant",
+        "Whether the rate stays, or falls to zero along a cosine.",
+        "`constant` if you stop by hand, or train on later.",
+        chosen=True,
+    )
+    warmup: Share = _setting(
+        0.0,
+        "The share of all steps in which the rate rises from zero.",
+        "Raise it if the loss jumps in the first epochs.",
+        chosen=True,
+    )
+    reduction: Literal["mean", "sum"] = _setting(
+        "mean",
+        "Whether the loss of a batch is the mean or the sum of its examples' losses. Against the sum, `weight_decay` and `l2` "
+        "count less by the size of the batch.",
+        "`sum` to read the paper's L2 weight in that way.",
+    )
+    weight_decay: NotNegative = _setting(
+        0.0,
+        "How much a step shrinks weights: with `adamw` matrices only; with `adadelta` it is a penalty on all parameters.",
+        "Raise it to 0.01 or 0.1 if the training score is much better than that on validation.",
+        chosen=True,
+    )
+    decay_all: bool = _setting(
+        False,
+        "Whether the `weight_decay` of `adamw` also shrinks biases, vectors and coefficients of element-wise forms.",
+        "Seldom: biases and scales do not overfit.",
+    )
+    beta2: Share = _setting(
+        0.999,
+        "The share of its mean square of gradients that a step of `adamw` keeps.",
+        "0.99 or 0.95 if training has few steps, or the loss has sudden peaks.",
+    )
+    l2: NotNegative = _setting(
+        0.0,
+        "The weight of a penalty on the squares of all parameters.",
+        "Prefer `weight_decay`, unless you compare with a model that has such a penalty.",
+    )
+    clip: Positive | None = _setting(
+        None,
+        "The greatest norm of a gradient; longer ones are shortened.",
+        "Lower it if the loss becomes NaN or jumps.",
+        chosen=True,
+    )
+    batch_size: Count = _setting(
+        25,
+        "The number of examples in a step.",
+        "Raise it to train faster on many examples; lower it if there are few.",
+        chosen=True,
+    )
+    batch_nodes: Count | None = _setting(
+        None,
+        "The greatest number of nodes in a step, instead of `batch_size`.",
+        "If trees differ so much in size that batches run out of memory.",
+    )
+    bucketed: bool = _setting(
+        False,
+        "Whether trees of similar size go into the same batch.",
+        "`true` with plain torch, for instance on a GPU, where it saves padding.",
+    )
+    curriculum: Annotated[tuple[tuple[int | None, float], ...] | None, BeforeValidator(_curriculum)] = _setting(
+        None,
+        'Stages, small trees first: `[[3, 0.4], ["none", 0.6]]` takes trees of at most 3 inner nodes for 40 % of the steps, '
+        "then all. Of a pair, the larger tree counts. An epoch keeps its number of steps.",
+        "If the rule of small trees is also that of large ones, as in formulas; early steps are then much cheaper.",
+    )
+    stage_schedule: Literal["whole", "each"] = _setting(
+        "whole",
+        "Whether the rate has one schedule over all stages of a curriculum, or one for each.",
+        "`each` if the last stage learns too little because its rate is low.",
+    )
+    state_noise: NotNegative = _setting(
+        0.0,
+        "The standard deviation of noise on states in training.",
+        "Try 0.1 if answers about trees deeper than those of training are wrong; on ListOps it made no difference.",
+    )
+    state_noise_end: NotNegative | None = _setting(
+        None,
+        "The noise at the last step, if it should change in a line from `state_noise`.",
+        "If noise helps at first, but keeps the last epochs from converging.",
+    )
+    selection: NotNegative = _setting(
+        0.0,
+        "Lets the parts of a sum of forms compete: from a tenth of the steps on, each step shrinks the norm of every part by "
+        "`selection` times the rate, and from 40 % on only the strongest part of each sum is left.",
+        "1.0 with `complex+squashed+max`, if each operator should find the form that suits it.",
+    )
+    epochs: Count = _setting(
+        100,
+        "How often training passes through all examples, at the most.",
+        "Lower it for a first look; raise it if the loss still falls at the end.",
+        chosen=True,
+    )
+    patience: Count | None = _setting(
+        10,
+        "Training stops after so many epochs in a row without a better validation score; epochs of the last stage only.",
+        "`none` to train all epochs, which a cosine schedule is made for.",
+        chosen=True,
+    )
+    keep: Literal["best", "last"] = _setting(
+        "best",
+        "Whether the weights of the best epoch on validation are kept, or those of the last.",
+        "`last` if validation has few examples, whose score is mostly chance.",
+        chosen=True,
+    )
+    seed: Seed = _setting(
+        0,
+        "The start of all random numbers; the same seed gives the same weights.",
+        "Train with several to see how much of a difference is chance.",
+    )
+    threads: Count | None = _setting(
+        None,
+        "The number of torch's threads; without it, as torch is set.",
+        "1 if several runs share a machine; more for large batches or states.",
+    )
+    checkpoint_minutes: Positive = _setting(
+        5.0,
+        "The time between checkpoints within an epoch, in minutes.",
+        "Lower it if your machine may be taken away at any time.",
+    )
+    tensorboard: bool = _setting(
+        False,
+        "Whether the metrics are also written for TensorBoard, into the run directory.",
+        "`true` if you follow trainings there; needs the package tensorboard.",
+    )
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -269,14 +504,20 @@ class TrainingSettings(Settings):
 
 
 class RunSettings(Settings):
-    """Everything that a run depends on besides its data; ``task`` is a name of `TASKS`.
+    """Everything that a run depends on besides its data. `describe_settings` explains each."""
 
-    Settings that are not given are chosen from the data (``recipe="auto"``), are the paper's (``recipe="paper"``), or come from
-    a recipe of this name, or of this TOML file; what it leaves open is chosen from the data.
-    """
-
-    task: TaskName = "tree"
-    recipe: RecipeName = "auto"
+    task: TaskName = _setting(
+        "tree",
+        "What is learnt: classes of a `tree`, a `pair` or each `node`, or numbers: `regression`, `pair-regression`; or a task of "
+        "your own. `treefold train` takes it from the data.",
+        "If the data set fits several, such as trees that also have a class at each node.",
+    )
+    recipe: RecipeName = _setting(
+        "auto",
+        "Where settings come from that are not given: `auto` chooses them from the data, `paper` has those of the paper, and "
+        "`treefold recipes` lists others; a TOML file is one of your own. What a recipe leaves open is chosen from the data.",
+        "If your trees are like those for which a recipe was made.",
+    )
     model: ModelSettings = ModelSettings()
     training: TrainingSettings = TrainingSettings()
 
@@ -292,6 +533,58 @@ class NamedRecipe(Settings):
     task: TaskName | None = None
     model: ModelSettings = ModelSettings()
     training: TrainingSettings = TrainingSettings()
+
+
+class SettingRow(NamedTuple):
+    """A setting in the words of its users."""
+
+    group: str  # "model", "training", or "" for those of the run
+    name: str
+    values: str
+    default: str
+    meaning: str
+    when: str
+
+
+def describe_settings() -> list[SettingRow]:
+    """Return a row for each setting: its values, its default, its meaning, and when to change it.
+
+    `treefold train --settings` and the page about settings show these rows.
+
+    >>> row = next(row for row in describe_settings() if row.name == "batch_size")
+    >>> row.group, row.values, row.default, row.meaning
+    ('training', 'whole number', 'from the data; paper: 25', 'The number of examples in a step.')
+    """
+    groups: dict[str, type[Settings]] = {"": RunSettings, "model": ModelSettings, "training": TrainingSettings}
+    return [
+        _row(group, name, field)
+        for group, settings in groups.items()
+        for name, field in settings.model_fields.items()
+        if name not in groups
+    ]
+
+
+def _row(group: str, name: str, field: FieldInfo) -> SettingRow:
+    notes = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+    default = str(field.default) if isinstance(field.default, str) else _toml(field.default).strip('"')
+    if notes.get("chosen"):
+        default = "from the data" + ("" if field.default is None else f"; paper: {default}")
+    return SettingRow(
+        group, name, _values(field.annotation), default, field.description or "", str(notes.get("when", ""))
+    )
+
+
+def _values(annotation: Any) -> str:
+    """Say which values an annotation allows."""
+    kind = get_origin(annotation)
+    if kind is Literal:
+        return ", ".join(map(str, get_args(annotation)))
+    if kind is Annotated:
+        return _values(get_args(annotation)[0])
+    if kind in (Union, UnionType):
+        return ", ".join(map(_values, get_args(annotation)))
+    words = {bool: "true, false", int: "whole number", float: "number", str: "text", NoneType: "none"}
+    return words.get(annotation, "list" if kind is tuple else "table")
 
 
 def recipe_names() -> list[str]:

@@ -35,8 +35,8 @@ class Canonical(Aggregator):
     multiplications of factors. It is a real multi-affine map of the states. Products of complex numbers turn, so that a sum
     modulo m needs one factor.
 
-    ``bound`` keeps every factor z in a set that products do not leave, for trees of any size: ``"disc"``, z / max(1, |z|), over
-    the complex numbers, and ``"unit"``, z clamped to [0, 1], over the real ones. The map is multi-affine, with `to_dense` as
+    ``bound`` keeps every factor z in a set that products do not leave, for trees of any size: ``"disc"``, ``z / max(1, |z|)``,
+    over the complex numbers, and ``"unit"``, z clamped to [0, 1], over the real ones. The map is multi-affine, with `to_dense` as
     its tensor, for inputs whose factors are all within the bound, and for no others.
 
     >>> Canonical(state_size=8, out_size=6, arity=3, rank=4)(torch.zeros(5, 3, 8)).shape
