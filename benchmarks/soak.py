@@ -246,10 +246,11 @@ class Soak:
 
     def workers(self) -> list[int]:
         """Return the processes of the workers, the oldest first."""
-        found = Path(f"/proc/{self.process}/task/{self.process}/children").read_text().split()
-        return sorted(
-            map(int, found), key=lambda each: Path(f"/proc/{each}/stat").read_text().rsplit(")", 1)[1].split()[19]
-        )
+        found: dict[int, int] = {}  # when each one began
+        for each in Path(f"/proc/{self.process}/task/{self.process}/children").read_text().split():
+            with suppress(OSError):  # it has just ended
+                found[int(each)] = int(Path(f"/proc/{each}/stat").read_text().rsplit(")", 1)[1].split()[19])
+        return sorted(found, key=found.__getitem__)
 
     async def kill(self) -> None:
         """Kill the younger worker again and again; the older one shows whether memory grows."""
