@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -185,7 +186,8 @@ class Soak:
         reader, writer = await self.open()
         writer.write(noise + b"\r\n\r\n")
         await writer.drain()
-        await asyncio.wait_for(reader.read(100), 5)
+        with suppress(TimeoutError):  # the noise may be the beginning of a request
+            await asyncio.wait_for(reader.read(100), 1)
         writer.close()
         self.counts["malformed: no HTTP"] += 1
         await asyncio.sleep(0.1)
@@ -244,10 +246,11 @@ class Soak:
 
     def workers(self) -> list[int]:
         """Return the processes of the workers, the oldest first."""
-        found = Path(f"/proc/{self.process}/task/{self.process}/children").read_text().split()
-        return sorted(
-            map(int, found), key=lambda each: Path(f"/proc/{each}/stat").read_text().rsplit(")", 1)[1].split()[19]
-        )
+        found: dict[int, int] = {}  # when each one began
+        for each in Path(f"/proc/{self.process}/task/{self.process}/children").read_text().split():
+            with suppress(OSError):  # it has just ended
+                found[int(each)] = int(Path(f"/proc/{each}/stat").read_text().rsplit(")", 1)[1].split()[19])
+        return sorted(found, key=found.__getitem__)
 
     async def kill(self) -> None:
         """Kill the younger worker again and again; the older one shows whether memory grows."""
