@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests import runs
@@ -14,6 +15,7 @@ from tests.cli.test_model import Treefold, treefold
 from tests.service.running import running
 from treefold import Forest
 from treefold.data.convert import Conversion, convert
+from treefold.data.dataset import Dataset
 from treefold.service.models import open_models
 from treefold.training import train
 from treefold.training.settings import RunSettings
@@ -90,7 +92,7 @@ def test_a_run_that_is_being_trained_is_served_and_said_so(
     finally:
         os.close(handle)
     assert done.code == 0 and "run: tree; still being trained; this is the best model up to epoch 2" in done.said
-    assert "lrt: pair open http://127.0.0.1:" in done.said
+    assert f"lrt: pair; examples of {runs.lrt().data_folder} open http://127.0.0.1:" in done.said
     assert seen["api_key"] == "open sesame" and seen["workers"] == 3 and list(seen["data"]) == ["lrt"]
 
 
@@ -132,3 +134,30 @@ def test_files_for_a_service_are_read_as_the_training_data(treefold: Treefold, t
         asked = treefold("predict", tmp_path / "0.xml", "--url", service.url)
         assert asked.lines == treefold("predict", tmp_path / "run", tmp_path / "0.xml").lines
         assert Forest([asked.lines[0]["tree"]])[0] == data.forest[0]
+
+
+def test_each_model_shows_the_data_that_it_can_be_evaluated_on(
+    treefold: Treefold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: dict[str, Any] = {}
+    monkeypatch.setattr("treefold.service.workers.serve", lambda models, place, limits, **options: seen.update(options))
+    listops, numbers = runs.listops(), runs.numbers()
+    other = Dataset.from_labels(["(MAX 1 2)", "(MIN 1 2)"], ["yes", "no"], {"test": np.arange(2)}, {})
+    other.save(tmp_path / "other")
+    data = [part for folder in (numbers.data_folder, listops.data_folder) for part in ("--data", folder)]
+    done = treefold("serve", listops.folder, numbers.folder, *data, "--port", "0")
+    assert done.code == 0
+    assert seen["data"]["listops"].classes == listops.data.classes
+    assert seen["data"]["numbers"].classes == numbers.data.classes
+    refused = treefold("serve", listops.folder, numbers.folder, "--data", tmp_path / "other")
+    assert refused.code == 2 and "fits no model: expected the model's 10 classes, got 'no'" in refused.said
+
+
+def test_a_note_of_the_service_is_printed_once(treefold: Treefold) -> None:
+    with running(open_models([runs.listops().folder])) as service:
+        asked = treefold("predict", "--url", service.url, stdin="(MAX 1 zebra)\n(MAX 1 2)\n(MIN 3 lion)\n")
+    assert (
+        "note: the model does not know everything in 2 of 3; in the first, 1 label (1 of 3 nodes) was not in"
+        in asked.said
+    )
+    assert len(asked.lines) == 3 and "notes" not in asked.lines[0]

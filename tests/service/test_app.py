@@ -51,9 +51,9 @@ def reading(before: Callable[[str], object]) -> Any:
         def __getattr__(self, name: str) -> Any:
             return getattr(served, name)
 
-        def read(self, text: str, form: str | None = None) -> Any:
+        def read(self, text: str, form: str | None = None, name: str = "tree") -> Any:
             before(text)
-            return served.read(text, form)
+            return served.read(text, form, name)
 
     return Reading()
 
@@ -188,8 +188,8 @@ def test_models_health_metrics_and_documents_are_there(service: Service) -> None
         ("/predict", b"[" * 5000, 422, "the request expects JSON, got"),
         ("/explain", {"trees": ["a"]}, 422, "an explanation expects one tree or pair, got a list;"),
         ("/explain", {"tree": "a", "top": 0}, 422, "explain expects top to be an integer >= 1, got 0;"),
-        ("/nothing", {}, 404, "expected a path of the service, got 'Not Found';"),
-        ("/models", {}, 405, "expected another method, got 'Method Not Allowed';"),
+        ("/nothing", {}, 404, "expected a path of the service, got POST /nothing;"),
+        ("/models", {}, 405, "expected GET, got POST /models;"),
     ],
 )
 def test_bad_requests_are_told_what_was_expected(
@@ -286,8 +286,8 @@ def test_only_those_who_know_the_key_get_answers() -> None:
         missing, wrong = service.post("/predict", body), service.post("/predict", body, Authorization="Bearer x")
         assert (missing.status, missing.error["got"], missing.headers["www-authenticate"]) == (401, "none", "Bearer")
         assert (wrong.status, wrong.error["got"]) == (401, "another one")
-        assert service.get("/models").status == service.get("/metrics").status == service.get("/docs").status == 401
-        assert service.get("/health").status == service.get("/").status == 200
+        assert service.get("/models").status == service.get("/metrics").status == 401
+        assert service.get("/health").status == service.get("/").status == service.get("/docs").status == 200
         assert service.post("/predict", body, Authorization="Bearer open sesame").status == 200
         assert service.post("/predict", body, Authorization="bearer open sesame").status == 200
         assert service.ask("POST", "/predict", body, {"X-API-Key": "open sesame"}).status == 200
@@ -373,3 +373,44 @@ def test_counters_are_kept_for_each_worker() -> None:
         'treefold_waiting_requests{worker="1"} 3',
     ):
         assert line in text.splitlines()
+
+
+def test_what_the_model_does_not_know_is_noted(service: Service) -> None:
+    found = service.post("/predict", {"trees": ["(MAX 1 2)", "(MAX 1 zebra)", "(MAX 1 2 3 4 5 6 7 8)"]}).json
+    plain, unknown, wide = found["predictions"]
+    assert "notes" not in plain
+    assert unknown["notes"] == ["1 label (1 of 3 nodes) was not in the training trees; it counts as <unk>"]
+    most = runs.listops().data.forest.arity
+    assert wide["notes"] == [
+        f"{8 - most} children are ignored: no node of the training trees with such a label had so many"
+    ]
+
+
+def test_a_json_document_may_be_sent_as_it_is(service: Service) -> None:
+    document = {"MAX": [1, 2]}
+    asked = [
+        service.post("/predict", {"tree": tree, "format": "json"}).json for tree in (document, json.dumps(document))
+    ]
+    assert asked[0] == asked[1] and "prediction" in asked[0]
+    problem = service.post("/predict", {"tree": document}).error
+    assert problem["got"] == "a JSON object" and '"format": "json"' in problem["remedy"]
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({"trees": ["1", "(MAX 1"]}, "trees[1], line 1, column 7: expected"),
+        ({"trees": ["1", "(MAX 1 zebra)"], "unknown": "error"}, "trees[1]: expected one of the "),
+        ({"tree": "zebra", "unknown": "error"}, "tree: expected one of the "),
+        ({"pairs": [["a", "b"], ["a", "zebra"]], "unknown": "error", "model": "lrt"}, "pairs[1]: expected one of the "),
+        ({"trees": []}, "trees or pairs, got 0; send at least one."),
+    ],
+)
+def test_errors_name_the_place_in_the_request(service: Service, body: Any, message: str) -> None:
+    problem = service.post("/predict", body).error["message"]
+    assert message in problem and "--unknown" not in problem
+
+
+def test_paths_and_methods_are_named(service: Service) -> None:
+    assert service.get("/nope").error["got"] == "GET /nope"
+    assert service.get("/predict").error["message"] == "expected POST, got GET /predict; see /docs."

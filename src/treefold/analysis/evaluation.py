@@ -95,7 +95,7 @@ def evaluate(
     """
     task = saved.task
     split, numbers = split_of(data, split)
-    examples = _examples(saved, data, numbers)
+    examples = examples_of(saved, data, numbers)
     known = examples.known(numbers)
     if check is not None and len(known):
         trees = examples.trees_of(known)
@@ -147,7 +147,7 @@ def split_of(data: Dataset, split: str | None) -> tuple[str, Ints]:
     return split, np.asarray(data.splits[split])
 
 
-def _examples(saved: SavedModel, data: Dataset, numbers: Ints) -> Examples:
+def examples_of(saved: SavedModel, data: Dataset, numbers: Ints) -> Examples:
     """Take the data set's examples, with the classes of the model."""
     examples = Examples.of(data, saved.task)
     if not saved.task.has_classes:

@@ -94,10 +94,13 @@ def answered(
         raise stop
 
 
-def answers(saved: SavedModel, examples: list[Trees]) -> list[dict[str, Any]]:
-    """Return for each example the prediction and, for classes, the probabilities; lists in post-order for nodes."""
+def answers(saved: SavedModel, examples: list[Trees], forest: Forest | None = None) -> list[dict[str, Any]]:
+    """Return for each example the prediction and, for classes, the probabilities; lists in post-order for nodes.
+
+    ``forest`` has the trees of all examples, if there is one already.
+    """
     require_task_fits(saved, examples)
-    forest = Forest(tree for trees in examples for tree in trees)
+    forest = Forest(tree for trees in examples for tree in trees) if forest is None else forest
     rows = probabilities(saved, forest)
     task, classes = saved.task, saved.classes
     if not task.has_classes:

@@ -165,7 +165,9 @@ def predict(
     if url is not None:
         if explain or file is not None:
             got = "--explain" if explain else f"{run} and {file}"
-            raise ConfigurationError(f"--url expects a file of trees at most, got {got}; leave out what is for runs.")
+            raise ConfigurationError(
+                f"--url expects a file of trees at most, got {got}; leave it out (treefold.Client has explain, too)."
+            )
         _predict_remotely(url, api_key, model, run, form, unknown, skip_bad)
         return
     if run is None:
@@ -380,7 +382,7 @@ def _predict_remotely(
         require_choice(url, "model", name, models)
     made = models[name or next(iter(models))]["made"]
     on_bad = _PrintBad() if skip_bad else None
-    count = 0
+    count, noted, note = 0, 0, ""
 
     def answered(records: list[Record]) -> Iterator[tuple[Record, dict[str, Any]]]:
         try:
@@ -401,8 +403,12 @@ def _predict_remotely(
 
     for window in _windows(made, file, form, on_bad):
         for record, answer in answered(window):
+            found = answer.pop("notes", ())
+            noted, note = noted + bool(found), note or next(iter(found), "")
             typer.echo(json.dumps({**_as_text(record.trees), **answer}))
             count += 1
+    if noted:
+        say(f"note: the model does not know everything in {noted:,} of {count:,}; in the first, {note}", to=err)
     _say_counts(count, on_bad)
 
 

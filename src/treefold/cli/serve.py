@@ -75,25 +75,33 @@ def serve(
     sets = _by_model(models, [(path, Dataset.open(path)) for path in data or []])
     with listen(host, port) as place:
         for served in models.values():
-            say(f"{served.name}: {served.saved.settings.task}" + (f"; {served.note}" if served.note else ""), to=err)
+            shown = f"examples of {sets[served.name][0]}" if served.name in sets else ""
+            say("; ".join(filter(None, [f"{served.name}: {served.saved.settings.task}", shown, served.note])), to=err)
         address, number = place.getsockname()[:2]
-        shown = f"[{address}]" if ":" in address else address
-        say(f"open http://{shown}:{number} in a browser; Ctrl-C ends the service", to=err)
-        serve_models(models, place, limits, api_key=key, data=sets, workers=workers)
+        where = "this machine" if address in ("0.0.0.0", "::") else f"[{address}]" if ":" in address else address
+        say(f"open http://{where}:{number} in a browser; Ctrl-C ends the service", to=err)
+        examples = {name: found for name, (_, found) in sets.items()}
+        serve_models(models, place, limits, api_key=key, data=examples, workers=workers)
 
 
-def _by_model(models: "Mapping[str, Served]", sets: "Sequence[tuple[Path, Dataset]]") -> "dict[str, Dataset]":
-    """Give each model the first data set that fits its task; raise if one fits no model."""
-    found: dict[str, Dataset] = {}
+def _by_model(
+    models: "Mapping[str, Served]", sets: "Sequence[tuple[Path, Dataset]]"
+) -> "dict[str, tuple[Path, Dataset]]":
+    """Give each model the first data set that it can be evaluated on; raise if one fits no model."""
+    import numpy as np
+
+    from treefold.analysis.evaluation import examples_of
+
+    found: dict[str, tuple[Path, Dataset]] = {}
     for path, data in sets:
         problems = []
         for name, served in models.items():
             try:
-                served.saved.task.require(data)
+                examples_of(served.saved, data, np.arange(len(data)))
             except TreefoldError as problem:
                 problems.append(problem)
             else:
-                found.setdefault(name, data)
+                found.setdefault(name, (path, data))
         if len(problems) == len(models):
             raise ConfigurationError(f"--data {path} fits no model: {problems[0]}")
     return found

@@ -201,6 +201,13 @@ class TreeEncoder(nn.Module):
             )
         return replace(batch, parents=np.where(loses, -1, batch.parents), slots=np.where(loses, 0, batch.slots))
 
+    def ignored_children(self, forest: Forest) -> int:
+        """Count the children that `prepare` takes away from their parents."""
+        if self._allowed.get("up") is None:
+            return 0
+        batch = forest.batch()
+        return int((self.prepare(batch).parents < 0).sum() - (batch.parents < 0).sum())
+
     def known(self, vocabulary: Vocabulary) -> npt.NDArray[np.bool_]:
         """Say for each label of a vocabulary whether the encoder knows it.
 

@@ -28,7 +28,7 @@ from treefold.analysis.prediction import Trees
 from treefold.data.dataset import Dataset
 from treefold.errors import ConfigurationError, TreefoldError, nearest, require_positive
 from treefold.service import explorer
-from treefold.service.batching import Batcher, RefusedError
+from treefold.service.batching import Batcher, RefusedError, stopping
 from treefold.service.models import Served, UnknownModelError, chosen, nodes_of
 from treefold.trees.tree import Tree
 
@@ -70,15 +70,18 @@ class Limits:
 # What is sent, and what is answered.
 
 
+Document = str | dict[str, Any] | list[Any]
+
+
 class Ask(BaseModel):
-    """One tree or many, or one pair of trees or many, as texts in a format."""
+    """One tree or many, or one pair of trees or many, as texts; with the format "json", documents as they are, too."""
 
     model_config = ConfigDict(extra="forbid")
-    tree: str | None = None
-    trees: list[str] | None = None
-    left: str | None = None
-    right: str | None = None
-    pairs: list[tuple[str, str]] | None = None
+    tree: Document | None = None
+    trees: list[Document] | None = None
+    left: Document | None = None
+    right: Document | None = None
+    pairs: list[tuple[Document, Document]] | None = None
     model: str | None = None
     format: str | None = None
     unknown: Literal["unk", "error"] = "unk"
@@ -92,17 +95,27 @@ class Ask(BaseModel):
         """Return the texts of each example."""
         given = [name for name in ("tree", "trees", "left", "right", "pairs") if getattr(self, name) is not None]
         if self.tree is not None and len(given) == 1:
-            return [(self.tree,)]
+            return [(self._text(self.tree),)]
         if self.trees is not None and len(given) == 1:
-            return [(text,) for text in self.trees]
+            return [(self._text(each),) for each in self.trees]
         if self.pairs is not None and len(given) == 1:
-            return list(self.pairs)
+            return [(self._text(left), self._text(right)) for left, right in self.pairs]
         if self.left is not None and self.right is not None and len(given) == 2:
-            return [(self.left, self.right)]
+            return [(self._text(self.left), self._text(self.right))]
         raise ConfigurationError(
             f"the request expects 'tree', 'trees', 'left' and 'right', or 'pairs', got {' and '.join(given) or 'none of them'}; "
             f"send one of these."
         )
+
+    def _text(self, document: Document) -> str:
+        if isinstance(document, str):
+            return document
+        if self.format != "json":
+            raise ConfigurationError(
+                f'a tree expects text such as "(f a b)", got a JSON {"list" if isinstance(document, list) else "object"}; '
+                f'put it into quotes, or send "format": "json" if it is a document.'
+            )
+        return json.dumps(document)
 
 
 class AskWhy(Ask):
@@ -119,6 +132,7 @@ class Prediction(BaseModel):
     prediction: str | float | list[str] | list[float]
     probabilities: dict[str, float] | None = None
     probability: list[float] | None = None
+    notes: list[str] | None = None
 
 
 class Predictions(BaseModel):
@@ -197,8 +211,8 @@ def _refused(status: int, message: str) -> Response:
     return JSONResponse(error_of(message), status, headers)
 
 
-def _answer_to(problem: Exception) -> Response:
-    """Turn an error into the answer that says it."""
+def _answer_to(problem: Exception, request: str = "") -> Response:
+    """Turn an error about a request, such as "GET /path", into the answer that says it."""
     if isinstance(problem, RefusedError):
         return _refused(problem.status, str(problem))
     if isinstance(problem, UnknownModelError):
@@ -208,8 +222,9 @@ def _answer_to(problem: Exception) -> Response:
     if isinstance(problem, (ValidationError, RequestValidationError)):
         return _refused(422, _of_pydantic(problem.errors()[0]))
     if isinstance(problem, HTTPException):
-        expected = {404: "a path of the service", 405: "another method"}.get(problem.status_code, "another request")
-        answer = _refused(problem.status_code, f"expected {expected}, got {problem.detail!r}; see /docs.")
+        allowed = (problem.headers or {}).get("Allow", "another method")
+        expected = {404: "a path of the service", 405: allowed}.get(problem.status_code, "another request")
+        answer = _refused(problem.status_code, f"expected {expected}, got {request or problem.detail}; see /docs.")
         answer.headers.update(problem.headers or {})
         return answer
     _log.error("a request failed: %s", "".join(traceback.format_exception(problem)))
@@ -217,7 +232,7 @@ def _answer_to(problem: Exception) -> Response:
 
 
 def _of_pydantic(error: Mapping[str, Any]) -> str:
-    place = ".".join(str(part) for part in error["loc"] if part != "body") or "the body"
+    place = ".".join(str(part) for part in error["loc"] if part not in ("body", "str")) or "the body"
     if error["type"] == "extra_forbidden":
         return f"the request expects known keys, got {place!r}{nearest(place, AskWhy.model_fields)}; see /docs."
     if error["type"] == "json_invalid":
@@ -231,6 +246,8 @@ def _of_pydantic(error: Mapping[str, Any]) -> str:
 
 # Computing.
 
+_OF_BATCH: Final = re.compile(r"tree (\d+) of the batch: ")
+
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -241,6 +258,20 @@ class _Question:
     answer: Callable[..., Sequence[Any]]
     ask: Ask
     texts: list[tuple[str, ...]]
+
+    def name_of(self, number: int) -> str:
+        """Return where an example is in the request."""
+        names = [name for name in ("trees", "pairs") if getattr(self.ask, name) is not None]
+        return f"{names[0]}[{number}]" if names else "tree"
+
+    def placed(self, problem: Exception) -> Exception:
+        """Say an error about a tree of the batch in the words of the request."""
+        found = _OF_BATCH.match(str(problem))
+        if found is None or not isinstance(problem, TreefoldError):
+            return problem
+        name = self.name_of(int(found[1]) // self.served.saved.task.trees)
+        text = str(problem)[found.end() :].replace("with --unknown unk", 'with "unknown": "unk"')
+        return ConfigurationError(f"{name}: {text}")
 
     def write(self, found: Sequence[Any]) -> bytes:
         """Write the answers as JSON."""
@@ -254,13 +285,13 @@ class _Question:
         return json.dumps(whole).encode()
 
 
-def read_trees(served: Served, texts: tuple[str, ...], form: str | None, most: int) -> Trees:
-    """Read the trees of one example; raise if one has too many nodes."""
-    trees = tuple(tree for text in texts for tree in served.read(text, form))
+def read_trees(served: Served, texts: tuple[str, ...], form: str | None, most: int, name: str = "tree") -> Trees:
+    """Read the trees of one example, which errors call ``name``; raise if one has too many nodes."""
+    trees = tuple(tree for text in texts for tree in served.read(text, form, name))
     for tree in trees:
         if tree.size > most:
             raise RefusedError(
-                422, f"the service expects trees of at most {most:,} nodes, got {tree.size:,}; cut the tree."
+                422, f"{name}: the service expects trees of at most {most:,} nodes, got {tree.size:,}; cut the tree."
             )
     return trees
 
@@ -272,7 +303,10 @@ def _compute(limits: Limits, questions: list[_Question]) -> list[bytes | Excepti
     for place, question in enumerate(questions):
         try:
             form, most = question.ask.format, limits.nodes
-            examples = [read_trees(question.served, texts, form, most) for texts in question.texts]
+            examples = [
+                read_trees(question.served, texts, form, most, question.name_of(number))
+                for number, texts in enumerate(question.texts)
+            ]
         except Exception as problem:
             answers[place] = problem
         else:
@@ -294,7 +328,7 @@ def _answer_group(
             for one in group:
                 _answer_group(questions, answers, [one])
         else:
-            answers[group[0][0]] = problem
+            answers[group[0][0]] = first.placed(problem)
         return
     end = 0
     for place, examples in group:
@@ -421,7 +455,9 @@ class Meter:
 
 # The way to the paths.
 
-_OPEN: Final = frozenset({"/", "/health", "/page/app.js", "/page/style.css"})  # they tell nothing about models and data
+_OPEN: Final = frozenset(
+    {"/", "/health", "/docs", "/openapi.json", "/page/app.js", "/page/style.css"}
+)  # they tell nothing about models and data
 _LOCAL: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
@@ -467,6 +503,10 @@ class _Gate:
             fields = [(b"content-type", b"application/json"), (b"content-length", length)]
             await counted({"type": "http.response.start", "status": 200, "headers": fields})
             await counted({"type": "http.response.body", "body": answer})
+        except asyncio.CancelledError:  # the service stops, and this client has not sent its whole request
+            if has_begun:
+                raise
+            await _answer_to(stopping())(scope, receive, counted)
         except Exception as problem:
             if has_begun:
                 raise
@@ -594,15 +634,17 @@ def create_app(
         redoc_url=None,
     )
     for kind in (TreefoldError, ValidationError, RequestValidationError, HTTPException):
-        app.add_exception_handler(kind, lambda request, problem: _answer_to(problem))
+        app.add_exception_handler(
+            kind, lambda request, problem: _answer_to(problem, f"{request.method} {request.url.path}")
+        )
 
     async def answered(answer: Callable[..., Sequence[Any]], body: bytes, receive: Receive) -> bytes:
         ask = Ask.model_validate_json(body)
         served, texts = chosen(models, ask.model), ask.texts()
         if not 1 <= len(texts) <= bounds.trees:
+            remedy = "send several requests" if texts else "send at least one"
             raise RefusedError(
-                422,
-                f"the request expects 1 to {bounds.trees:,} trees or pairs, got {len(texts):,}; send several requests.",
+                422, f"the request expects 1 to {bounds.trees:,} trees or pairs, got {len(texts):,}; {remedy}."
             )
         question = _Question(served, answer, ask, texts)
         found: bytes = await batcher.answer(question, len(body), partial(_has_left, receive))

@@ -76,7 +76,7 @@ class Batcher:
         while self._waiting:
             job = self._waiting.popleft()
             if not job.answer.done():
-                job.answer.set_exception(_stopping())
+                job.answer.set_exception(stopping())
 
     @property
     def waiting(self) -> int:
@@ -95,7 +95,7 @@ class Batcher:
 
     async def _submit(self, item: Any, weight: int, alone: bool, has_left: Callable[[], bool] | None) -> Any:
         if self._loop is None:
-            raise _stopping()
+            raise stopping()
         if len(self._waiting) >= self.queue:
             raise RefusedError(
                 429,
@@ -164,5 +164,6 @@ class Batcher:
                 job.answer.set_result(answer)
 
 
-def _stopping() -> RefusedError:
+def stopping() -> RefusedError:
+    """Return the refusal of a request while the service stops."""
     return RefusedError(503, "the service expects requests while it runs, got one while it stops; send it again later.")

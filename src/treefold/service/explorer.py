@@ -26,7 +26,7 @@ from treefold.data.dataset import Dataset
 from treefold.data.generators import listops, lrt
 from treefold.errors import ConfigurationError, TreeError
 from treefold.service.models import FORMATS, SEXPR, Served, chosen, nodes_of
-from treefold.trees.drawing import shade
+from treefold.trees.drawing import label_text, shade
 from treefold.trees.forest import Forest
 from treefold.trees.tree import Label, Tree
 
@@ -232,7 +232,7 @@ class _Explorer:
             "trees": [str(tree) for tree in first],
             "drawings": drawings,
             "differs": differing(list(found.values())) if same and has_classes else [],
-            "unknown": sorted({str(label) for explanation in found.values() for label in explanation.unknown}),
+            "unknown": sorted({label_text(label) for explanation in found.values() for label in explanation.unknown}),
             "note": "" if same else "The models read this text as different trees, so that nodes are not compared.",
             "folded": sorted(folded),
             "unfolded": sorted(unfolded),

@@ -52,8 +52,8 @@ class Served:
         """The formats of texts, those of the training data first."""
         return tuple(dict.fromkeys([*(form for form in formats_of(self.made).values() if form in FORMATS), *FORMATS]))
 
-    def read(self, text: str, format: str | None = None) -> Trees:  # noqa: A002
-        """Read the tree of a text, or its pair of trees; by default an s-expression.
+    def read(self, text: str, format: str | None = None, name: str = "tree") -> Trees:  # noqa: A002
+        """Read the tree of a text, or its pair of trees; by default an s-expression. Errors call it ``name``.
 
         Trees in the format of the training data are read with the same options; wide nodes are rewritten in the same way.
         """
@@ -64,9 +64,9 @@ class Served:
             reading = self._readings[form] = reading_of(self.made, form).for_prediction()
         if form == SEXPR:
             try:
-                return reading.shaped(Record((Tree.parse(text),), None, "tree", None)).trees
+                return reading.shaped(Record((Tree.parse(text),), None, name, None)).trees
             except ParseError as problem:
-                raise placed(problem, "tree") from None
+                raise placed(problem, name) from None
         own = (suffix for suffix, name in formats_of(self.made).items() if name == form)
         suffix = next(own, next((suffix for suffix, name in SUFFIXES.items() if name == form), ""))
         with tempfile.TemporaryDirectory() as folder:  # readers read files
@@ -75,21 +75,37 @@ class Served:
             try:
                 found = [record.trees for record in reading.records(path)]
             except ReadError as problem:
-                raise ReadError(problem.problem, source="tree", line=problem.line, column=problem.column) from None
+                raise ReadError(problem.problem, source=name, line=problem.line, column=problem.column) from None
         if len(found) != 1:
-            raise ReadError(
-                f"expected one tree or pair, got {len(found)}; send each as a text of its own", source="tree"
-            )
+            raise ReadError(f"expected one tree or pair, got {len(found)}; send each as a text of its own", source=name)
         return found[0]
 
     def answers(self, examples: Sequence[Trees], unknown: str = "unk") -> list[dict[str, Any]]:
         """Return for each example what `treefold predict` prints: ``prediction``, and ``probabilities`` or ``probability``.
 
         With ``unknown="error"``, a label that the training trees did not have is an error, and so is a child without a slot.
+        Otherwise ``notes`` say so, for the examples that have them.
         """
         examples = list(examples)
-        self.check(examples, unknown)
-        return answers(self.saved, examples)
+        forest = self.check(examples, unknown)
+        found = answers(self.saved, examples, forest)
+        encoder = self.saved.model.encoder
+        if not encoder.known(forest.vocabulary).all() or encoder.ignored_children(forest):
+            for answer, trees in zip(found, examples, strict=True):
+                notes = self._notes(Forest(trees))
+                if notes:
+                    answer["notes"] = notes
+        return found
+
+    def _notes(self, forest: Forest) -> list[str]:
+        check = LabelCheck(self.saved)
+        check.add(forest)
+        note, ignored = check.note(), self.saved.model.encoder.ignored_children(forest)
+        notes = [] if note is None else [note.removeprefix("note: ")]
+        if ignored:
+            children = "1 child is" if ignored == 1 else f"{ignored:,} children are"
+            notes.append(f"{children} ignored: no node of the training trees with such a label had so many")
+        return notes
 
     def states(self, examples: Sequence[Trees], unknown: str = "unk") -> list[npt.NDArray[np.float32]]:
         """Return the root states of each example's trees, (1 or 2, C) each."""
@@ -104,12 +120,17 @@ class Served:
         subject = trees if len(trees) > 1 else trees[0]
         return explain(self.saved, subject, top=top, occlude=occlude, unknown=tuple(found))
 
-    def check(self, examples: Sequence[Trees], unknown: str = "unk") -> None:
-        """Raise unless the examples are of the kind that the model judges and, with ``unknown="error"``, all labels are known."""
+    def check(self, examples: Sequence[Trees], unknown: str = "unk") -> Forest:
+        """Return the trees of all examples; raise unless they are of the kind that the model judges.
+
+        With ``unknown="error"``, a label that is not known is an error.
+        """
         require_task_fits(self.saved, list(examples))
         check = LabelCheck(self.saved, unknown)
+        forest = Forest(tree for trees in examples for tree in trees)
         if unknown == "error":
-            check.add(Forest(tree for trees in examples for tree in trees))
+            check.add(forest)
+        return forest
 
 
 def nodes_of(explanation: Explanation) -> list[dict[str, Any]]:

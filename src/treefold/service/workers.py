@@ -8,6 +8,7 @@ when it dies.
 import asyncio
 import errno
 import gc
+import logging
 import os
 import signal
 import socket
@@ -29,6 +30,7 @@ _GRACE: Final = 5  # seconds for the last answers of a worker that ends
 _LARGEST_HEAD: Final = 65_536  # bytes
 _YOUNG: Final = 5  # a worker that lives for fewer seconds is replaced a second later
 _FAILED: Final = 3
+_log: Final = logging.getLogger("treefold")
 
 
 class WorkerError(TreefoldError):
@@ -237,6 +239,8 @@ def _supervise(models: Mapping[str, Served], place: socket.socket, arguments: Ma
             if os.waitstatus_to_exitcode(status) == _FAILED and not is_stopping:
                 has_failed = True
                 stop()
+            if not is_stopping:
+                _log.warning("worker %d (process %d) has ended; another one takes its place", number, process)
             if not is_stopping and time.monotonic() - began < _YOUNG:
                 time.sleep(1)
             start(number)

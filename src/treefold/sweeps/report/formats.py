@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _LONG: Final = 32  # characters of a name that is shown in several lines of the page
 _PAGE_STYLE: Final = Path(__file__).with_name("page.css")
 _NEXT: Final = "What to try next"
-_TRAIN: Final = "All its settings are in {}, beside this report. This command trains it:"
+_TRAIN: Final = "All its settings are in {}, beside this report. This command trains it, given the path of that file:"
 _EVALUATE: Final = "These results have no confusion matrix. This command shows it:"
 _LAST_LATIN: Final = 0x17F
 _LATEX_SPECIAL: Final = {

@@ -418,7 +418,9 @@ def summary_table(
             counts = [*([each.first.aggregator_parameters] if aggregators else []), each.first.parameters]
             row += [Cell(NONE if count is None else f"{count:,}") for count in counts]
             scores = (each.validation, each.test) if tested else (each.validation,)
-            row += [Cell(each.measure.write(found), bold=each is leader) for found in scores]
+            row += [
+                Cell(each.measure.write(found), bold=each is leader and not place) for place, found in enumerate(scores)
+            ]
             row += [Cell(_score(key, each)) for key in extras]
             row += [Cell(_seconds(each.seconds)), Cell(str(len(each.runs)))]
             rows.append(tuple(row))
