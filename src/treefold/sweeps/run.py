@@ -23,6 +23,7 @@ from treefold.data.dataset import Dataset
 from treefold.data.generators.lrt import LARGEST_BIN
 from treefold.errors import FileError, ModelFileError, TreefoldError
 from treefold.files import atomic_file
+from treefold.kernels.threads import threads
 from treefold.sweeps.grid import Budget
 from treefold.sweeps.plan import Run
 from treefold.sweeps.results import VERSION, Results, RunResult, curves_of, key_of
@@ -207,7 +208,8 @@ def execute(
             reporter.stopped = None
         except _LimitExceeded:
             pass
-        return _result(run, data, folder, reporter.stopped)
+        with threads(run.settings.training.threads):
+            return _result(run, data, folder, reporter.stopped)
 
 
 def _require_same_settings(run: Run, folder: Path) -> None:

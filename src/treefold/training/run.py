@@ -109,7 +109,8 @@ def train(
     folder.mkdir(parents=True, exist_ok=True)
     with _held(folder):
         try:
-            facts = _environment(data) | ({} if init_from is None else {"init_from": _origin(Path(init_from))})
+            facts = _environment(data, settings.training.threads)
+            facts |= {} if init_from is None else {"init_from": _origin(Path(init_from))}
             write_text(folder / ENVIRONMENT, json.dumps(facts, indent=1) + "\n")
             saved.save(folder)
             _write_checkpoint(folder, trainer)
@@ -397,7 +398,7 @@ def _trees(data: Dataset, splits: list[str]) -> Forest:
     return data.forest if len(numbers) == len(data) else data.forest[data.trees_of(numbers)]
 
 
-def _environment(data: Dataset) -> dict[str, Any]:
+def _environment(data: Dataset, threads: int | None) -> dict[str, Any]:
     from treefold import __version__
 
     return {
@@ -406,7 +407,7 @@ def _environment(data: Dataset) -> dict[str, Any]:
         "numpy": np.__version__,
         "python": platform.python_version(),
         "machine": platform.machine(),
-        "threads": torch.get_num_threads(),
+        "threads": threads or torch.get_num_threads(),
         "data": data.fingerprint(),
         "made": dict(data.made),
     }
