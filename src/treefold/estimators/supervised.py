@@ -310,7 +310,7 @@ class TreeEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TreeEstima
             if validation_data is not None:
                 raise TrainingError(f"{self._name} expects validation_data together with y, got y=None; leave it out.")
             return self._draw(forest)
-        if str(type_of_target(y)).startswith("continuous"):
+        if _are_numbers(y):
 
             def rows(y: Any, forest: Forest) -> Floats:
                 return as_numbers(y, len(forest), self._name).reshape(len(forest), -1)
@@ -348,6 +348,14 @@ class TreeEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TreeEstima
     def _n_features_out(self) -> int:
         check_is_fitted(self, "saved_")
         return self.saved_.model.encoder.out_size
+
+
+def _are_numbers(y: Any) -> bool:
+    """Say whether the targets of an embedder are numbers, and not classes."""
+    try:
+        return str(type_of_target(y)).startswith("continuous")
+    except (TypeError, ValueError):  # of no type: `as_classes` says why
+        return False
 
 
 def softmax(scores: Floats) -> Floats:

@@ -24,14 +24,23 @@ from treefold.data.convert import formats_of, reading_of
 from treefold.data.dataset import Dataset
 from treefold.data.readers import READERS
 from treefold.errors import ConfigurationError, FileError, ModelFileError, TrainingError
-from treefold.files import clear_unfinished
+from treefold.files import clear_unfinished, read_json
 from treefold.kernels.threads import threads
 from treefold.nn.randomness import seeded
 from treefold.training.build import Facts, build_model, facts_of
 from treefold.training.distributed import ALONE, Workers
 from treefold.training.examples import Examples
 from treefold.training.recipe import choose
-from treefold.training.saving import CONFIG, WEIGHTS, SavedModel, load_model, read_tensors, write_tensors, write_text
+from treefold.training.saving import (
+    CONFIG,
+    WEIGHTS,
+    SavedModel,
+    load_model,
+    read_facts,
+    read_tensors,
+    write_tensors,
+    write_text,
+)
 from treefold.training.settings import RunSettings, with_recipe
 from treefold.training.task import Units, task_of
 from treefold.training.trainer import (
@@ -227,11 +236,8 @@ def made_of(folder: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def _environment_of(path: Path, remedy: str = _REMEDY) -> dict[str, Any]:
-    try:
-        facts = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        facts = None
-    if not isinstance(facts, dict) or "data" not in facts:
+    facts = read_json(path, ModelFileError, remedy.removesuffix("."))
+    if "data" not in facts:
         raise ModelFileError(f"{path}: expected the file that `train` wrote, but it is missing or damaged; {remedy}")
     return facts
 
@@ -321,10 +327,9 @@ def _read_checkpoint(folder: Path, trainer: Trainer) -> None:
     path = folder / CHECKPOINT
     tensors = read_tensors(path)
     try:
-        header = path.read_bytes()
-        facts = json.loads(header[8 : 8 + int.from_bytes(header[:8], "little")])["__metadata__"]
+        facts = read_facts(path)
         state = _STATE.validate_python(json.loads(facts["state"]))
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         raise ModelFileError(
             f"{path}: expected the checkpoint of a run, got a damaged or different file; {_REMEDY}"
         ) from None
