@@ -92,12 +92,21 @@ def clear_unfinished(folder: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+def require_place(path: Path) -> None:
+    """Raise if a path is a link to nothing, which is neither a name that is free nor a folder."""
+    if path.is_symlink() and not path.exists():
+        raise FileError(
+            f"{path}: expected a folder, or a name that is free, got a link to nothing; remove it, or choose another."
+        )
+
+
 def require_replaceable(path: Path, *, force: bool, sign: str | None = None) -> None:
     """Raise unless a folder can be created at a path, or replaced.
 
     An existing folder is replaced only with ``force``, and only if it is empty or contains the file ``sign``, which shows that
     it is of the same kind.
     """
+    require_place(path)
     if os.path.lexists(path) and not force:
         raise FileError(
             f"{path}: expected a name that is free, got one that exists; choose another, or use --force to replace it."

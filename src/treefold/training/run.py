@@ -24,7 +24,7 @@ from treefold.data.convert import formats_of, reading_of
 from treefold.data.dataset import Dataset
 from treefold.data.readers import READERS
 from treefold.errors import ConfigurationError, FileError, ModelFileError, TrainingError
-from treefold.files import clear_unfinished, read_json
+from treefold.files import clear_unfinished, read_json, require_place
 from treefold.kernels.threads import threads
 from treefold.nn.randomness import seeded
 from treefold.training.build import Facts, build_model, facts_of
@@ -84,6 +84,7 @@ def train(
     settings, labels and classes; numbers are then predicted in its units. ``environment.json`` says which one it was.
     """
     folder = Path(folder)
+    require_place(folder)
     if workers.is_first and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise FileError(
             f"{folder}: expected a name that is free, got one that exists; choose another"
@@ -286,18 +287,23 @@ def _run(saved: SavedModel, trainer: Trainer, folder: Path, reporter: Reporter |
 def _interrupts_between_batches() -> Iterator[threading.Event]:
     """Turn Ctrl-C into an event, so that training ends between two batches and its checkpoint is consistent.
 
-    Does nothing if Ctrl-C has a handler already, or in threads other than the main one, which alone receives it.
+    So is SIGTERM if it raises KeyboardInterrupt, as on the command line. Does nothing to signals that have another handler, or
+    are ignored, or in threads other than the main one, which alone receives them.
     """
     interrupted = threading.Event()
     is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield interrupted
-        return
-    before = signal.signal(signal.SIGINT, lambda *_: interrupted.set())
+    ours = [
+        number
+        for number in (signal.SIGINT, signal.SIGTERM)
+        if is_main and signal.getsignal(number) is signal.default_int_handler
+    ]
     try:
+        for number in ours:
+            signal.signal(number, lambda *_: interrupted.set())
         yield interrupted
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number in ours:
+            signal.signal(number, signal.default_int_handler)
 
 
 def _write_epoch(folder: Path, saved: SavedModel, trainer: Trainer) -> None:

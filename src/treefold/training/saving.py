@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from treefold.errors import FileError, ModelFileError
-from treefold.files import atomic_file, read_json
+from treefold.files import atomic_file, read_json, require_place
 from treefold.nn.model import TreeModel
 from treefold.nn.randomness import seeded
 from treefold.nn.wide import Wide
@@ -54,6 +54,7 @@ class SavedModel:
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the model into a directory, which is created if necessary; each file is replaced atomically."""
         folder = Path(folder)
+        require_place(folder)
         if folder.exists() and not folder.is_dir():
             raise FileError(f"{folder}: expected a directory, or a name that is free, got a file; choose another name.")
         folder.mkdir(parents=True, exist_ok=True)
