@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 JOBS ?= 2
 
-.PHONY: demo explore examples test quick lint check docs clean
+.PHONY: demo explore examples test quick attack kill lint check docs clean
 
 .venv/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -37,6 +37,13 @@ quick: .venv/.ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/python -m pytest -q -n $(JOBS) -m "not slow"
+
+# Hostile input for all readers, files, arguments and commands; findings and counts go into the folder KEEP.
+MINUTES ?= 10
+SEED ?= 0
+KEEP ?= attack-findings
+attack: .venv/.ready
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.attack --minutes $(MINUTES) --seed $(SEED) --keep $(KEEP)
 
 lint: .venv/.ready
 	$(BIN)/ruff check .

@@ -18,6 +18,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # What `make quick` leaves out: tests that start processes, train models or compile kernels, and those of huge trees or data sets.
 SLOW = (
     "analysis",
+    "attack",
     "benchmarks",
     "cli",
     "estimators",

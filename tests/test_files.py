@@ -2,8 +2,11 @@ from pathlib import Path
 
 import pytest
 
+from tests import runs
 from treefold.errors import FileError
 from treefold.files import atomic_file, atomic_folder, require_replaceable
+from treefold.training import train
+from treefold.training.settings import RunSettings
 
 
 def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -69,3 +72,19 @@ def test_only_a_folder_of_the_same_kind_is_replaced(tmp_path: Path) -> None:
     with atomic_folder(path, force=True, sign="dataset.json") as folder:
         (folder / "x").write_text("new")
     assert [file.name for file in path.iterdir()] == ["x"]
+
+
+def test_a_link_to_nothing_is_one_error_everywhere(tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to("nowhere")
+    run = runs.full()
+    settings = RunSettings.of({"training": {"epochs": 1}})
+    for write in (
+        lambda: run.data.save(link),
+        lambda: run.data.save(link, force=True),
+        lambda: train(run.data, link, settings),
+        lambda: run.saved.save(link),
+    ):
+        with pytest.raises(FileError, match="link: expected a folder, or a name that is free, got a link to nothing"):
+            write()
+    assert link.is_symlink() and not link.exists()

@@ -1,16 +1,19 @@
-"""Atomic writing of files and folders: a name holds the old content or the complete new one, never a part."""
+"""Atomic writing of files and folders: a name holds the old content or the complete new one, never a part. Reading of JSON."""
 
+import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, Final
 
-from treefold.errors import FileError
+from treefold.errors import FileError, TreefoldError
 
 _UNFINISHED = ".writing."
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 @contextmanager
@@ -50,10 +53,51 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         Path(temporary).unlink(missing_ok=True)
 
 
+def read_json(path: Path, error: type[TreefoldError], remedy: str) -> dict[str, Any]:
+    """Read a file of ours that holds one JSON object; raise the given error if it does not, or cannot be read.
+
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "x.json"
+    ...     _ = path.write_text("[" * 100_000)
+    ...     read_json(path, FileError, "restore a copy")
+    Traceback (most recent call last):
+    ...
+    treefold.errors.FileError: ...x.json: expected a JSON file, got values nested too deeply; restore a copy.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        facts = json.loads(text)
+        if not isinstance(facts, dict):
+            raise ValueError(f"a {type(facts).__name__} instead of an object")
+        if "\\u" in text and has_half_character(json.dumps(facts, ensure_ascii=False)):
+            raise ValueError("half of a surrogate pair, which is no character")
+    except (OSError, ValueError, RecursionError) as problem:
+        got = "values nested too deeply" if isinstance(problem, RecursionError) else problem
+        raise error(f"{path}: expected a JSON file, got {got}; {remedy}.") from None
+    return facts
+
+
+def has_half_character(text: str) -> bool:
+    r"""Say whether escapes left half of a surrogate pair: text that can be held, but never written to a file or terminal.
+
+    >>> has_half_character("\ud83d"), has_half_character("\U0001f600")
+    (True, False)
+    """
+    return not text.isascii() and _SURROGATE.search(text) is not None
+
+
 def clear_unfinished(folder: Path) -> None:
     """Remove the temporary files that a killed process left in a folder."""
     for path in folder.glob(f"{_UNFINISHED}*"):
         path.unlink(missing_ok=True)
+
+
+def require_place(path: Path) -> None:
+    """Raise if a path is a link to nothing, which is neither a name that is free nor a folder."""
+    if path.is_symlink() and not path.exists():
+        raise FileError(
+            f"{path}: expected a folder, or a name that is free, got a link to nothing; remove it, or choose another."
+        )
 
 
 def require_replaceable(path: Path, *, force: bool, sign: str | None = None) -> None:
@@ -62,6 +106,7 @@ def require_replaceable(path: Path, *, force: bool, sign: str | None = None) -> 
     An existing folder is replaced only with ``force``, and only if it is empty or contains the file ``sign``, which shows that
     it is of the same kind.
     """
+    require_place(path)
     if os.path.lexists(path) and not force:
         raise FileError(
             f"{path}: expected a name that is free, got one that exists; choose another, or use --force to replace it."

@@ -15,6 +15,7 @@ from rich.console import Console
 import treefold.cli.train as display
 from tests.cli.test_data import LONG, treefold
 from treefold.training import Progress
+from treefold.training.saving import read_facts
 from treefold.training.settings import describe_settings, read_recipe, recipe_names, recipe_path
 
 
@@ -75,7 +76,8 @@ def test_a_recipe_by_name_or_from_a_file_gives_the_settings_that_are_not_given(d
     assert wrong.returncode == 2 and "got 'listop' (nearest known: 'listops')" in " ".join(wrong.stderr.split())
 
 
-def test_an_interrupted_run_says_how_to_go_on_and_does(data: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", ["Ctrl-C", "SIGTERM where Ctrl-C is ignored"])
+def test_an_interrupted_run_says_how_to_go_on_and_does(data: Path, tmp_path: Path, way: str) -> None:
     run = tmp_path / "run"
     command = [
         sys.executable,
@@ -91,13 +93,19 @@ def test_an_interrupted_run_says_how_to_go_on_and_does(data: Path, tmp_path: Pat
         "--set",
         "patience=none",
     ]
+    ignored = way != "Ctrl-C"
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN) if ignored else None  # as in scripts, for commands with &
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    if ignored:
+        signal.signal(signal.SIGINT, before)
     while not (run / "metrics.jsonl").exists():
         assert process.poll() is None
         time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGTERM if ignored else signal.SIGINT)
     _, said = process.communicate(timeout=LONG)
     assert process.returncode == 130 and "interrupted" in said and "Traceback" not in said
+    stopped = read_facts(run / "checkpoint.safetensors")["state"]
+    assert json.loads(stopped)["step"] > 0
     config = run / "config.toml"
     config.write_text(config.read_text().replace("epochs = 500", "epochs = 1"))
     done = treefold("train", data, "--out", run, "--resume")

@@ -1,6 +1,7 @@
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from treefold import Forest
 from treefold.data.dataset import Dataset, tree_keys
 from treefold.errors import ConfigurationError, FileError, ForestFileError, ShapeError
+from treefold.trees.forest import write_columns
 
 
 def small(pairs: bool = False) -> Dataset:
@@ -131,3 +133,30 @@ def test_keys_are_equal_for_equal_trees_and_no_others() -> None:
     texts = ["(f a b)", "(f b a)", "(f a)", "(f a _)", "(f _ a)", "(f (f a))", "[1 2]", "[1 3]", "a"]
     keys = tree_keys(Forest([*texts, *texts]))
     assert len(set(keys)) == len(texts) and keys[: len(texts)] == keys[len(texts) :]
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("dataset.json", "[" * 100_000),
+        ("vocabulary.json", '{"classes": ["\\ud800", "b"]}'),
+        ("vocabulary.json", '{"classes": [["no"], ["yes"]]}'),
+        ("vocabulary.json", '{"classes": ["no", "no"]}'),
+        ("vocabulary.json", '{"classes": "no"}'),
+    ],
+)
+def test_files_with_values_of_other_types_are_damaged(tmp_path: Path, file: str, text: str) -> None:
+    small().save(tmp_path / "d")
+    (tmp_path / "d" / file).write_text(text)
+    with pytest.raises(ForestFileError, match=r"expected (a JSON file|files that fit together), got .*; make"):
+        Dataset.open(tmp_path / "d")
+
+
+@pytest.mark.parametrize("column", [np.zeros(4), np.zeros((4, 1), np.int32), np.zeros(4, np.uint8)])
+def test_columns_of_another_type_or_shape_are_damaged(tmp_path: Path, column: "np.ndarray[Any, Any]") -> None:
+    small().save(tmp_path / "d")
+    write_columns(tmp_path / "d" / "examples.columns", {"kind": "examples"}, {"targets": column})
+    with pytest.raises(
+        ForestFileError, match=r"expected files that fit together, got a column 'targets' of .*make it again"
+    ):
+        Dataset.open(tmp_path / "d")

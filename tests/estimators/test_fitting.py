@@ -361,3 +361,10 @@ def test_arguments_of_a_wrong_type_or_size_are_named(arguments: dict[str, Any], 
 def test_weights_that_are_no_numbers_are_an_error(weights: Any) -> None:
     with pytest.raises(TrainingError, match="sample_weight to have one number for each of 4 examples"):
         TreeClassifier(epochs=1).fit(["(f a b)", "(f b a)"] * 2, [0, 1] * 2, sample_weight=weights)
+
+
+@pytest.mark.parametrize("name", ["warm_start", "verbose"])
+def test_what_is_neither_true_nor_false_is_refused(name: str) -> None:
+    wrong: dict[str, Any] = {name: np.array([1, 2])}
+    with pytest.raises(ConfigurationError, match=f"expects {name} to be True or False, got array"):
+        TreeRegressor(**FAST, **wrong).fit(["a", "b"], [1, 2])

@@ -20,6 +20,7 @@ from treefold import (
 from treefold.training.build import facts_of
 from treefold.training.recipe import choose
 from treefold.training.settings import RunSettings
+from treefold.training.task import r_squared
 
 TREES = trees(400)
 TRAIN, TEST = TREES[:300], TREES[300:]
@@ -256,3 +257,11 @@ def test_the_forest_is_taken_as_it_is() -> None:
     a = TreeClassifier(**FAST).fit(forest, LEFT[:40]).predict_proba(Forest(TEST))
     b = TreeClassifier(**FAST).fit(TREES[:40], LEFT[:40]).predict_proba([str(tree) for tree in TEST])
     assert np.allclose(a, b, atol=1e-6)
+
+
+def test_r_squared_of_equal_numbers_is_one_answer_everywhere() -> None:
+    model = TreeRegressor(**FAST).fit(["(f a)", "b", "(g a)", "(f b)"], [0.3, 0.1, 0.2, 0.4])
+    forest, equal = ["(f a)", "b", "(g a)"], [0.1, 0.1, 0.1]  # their mean is not 0.1, because of rounding
+    assert model.score(forest, equal) == r_squared(np.array(equal), model.predict(forest)) == 0.0
+    one = model.predict(["b"])
+    assert model.score(["b"] * 3, np.repeat(one, 3)) == 1.0

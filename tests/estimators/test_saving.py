@@ -202,7 +202,19 @@ def test_a_run_is_an_estimator(task: str, cls: type[Any], tmp_path: Path) -> Non
     ("change", "message"),
     [
         (lambda facts: "no json", "estimator.json: expected a JSON file"),
-        (lambda facts: [1], "expected a treefold estimator of version 1, got list"),
+        (lambda facts: [1], "expected a JSON file, got a list instead of an object"),
+        (
+            lambda facts: {**facts, "classes": {"dtype": "<i8", "values": [[1, 2], [3]]}},
+            "expected a whole file, got setting an array element with a sequence",
+        ),
+        (
+            lambda facts: {**facts, "classes": {"dtype": "<i8", "values": [[1], [2]]}},
+            "expected a whole file, got classes of the shape",
+        ),
+        (
+            lambda facts: {**facts, "classes": {"dtype": "<i4", "values": [1, 2**70]}},
+            "expected a whole file, got .*; the estimator is damaged",
+        ),
         (lambda facts: {**facts, "version": 2}, "expected a treefold estimator of version 1, got version 2"),
         (
             lambda facts: {**facts, "class": "os.system"},

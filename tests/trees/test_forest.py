@@ -441,3 +441,11 @@ def test_any_single_tree_survives_the_file(tree: Tree) -> None:
     lengths = {len(node.label) for node in tree.preorder() if isinstance(node.label, tuple)}
     if len(lengths) <= 1:
         assert list(Forest([tree])) == [tree]
+
+
+def test_absent_children_that_no_memory_could_hold_are_refused(tmp_path: Path) -> None:
+    forest = Forest(["(f a)"])
+    forest.widths[1] = 2**31 - 1
+    forest.save(tmp_path / "wide.forest")
+    with pytest.raises(ForestFileError, match="tree 0 has more than 134,217,728 child slots"):
+        Forest.open(tmp_path / "wide.forest")

@@ -220,3 +220,9 @@ def test_errors_reach_another_process() -> None:
     assert str(pickle.loads(pickle.dumps(read))) == str(read)
     with pytest.raises(TreeError, match=r"Tree.parse expects text, got bytes; decode bytes"):
         Tree.parse(b"(a b)")  # type: ignore[arg-type]
+
+
+def test_half_of_a_surrogate_pair_is_no_label() -> None:
+    with pytest.raises(TreeError, match=r"expected a label of whole characters, got 'a\\ud800' with half"):
+        Tree("a\ud800")
+    assert Tree("\U0001f600").label == "\U0001f600"

@@ -127,8 +127,8 @@ def _training(folder: Path) -> dict[str, Any] | None:
         # As in training: of equal scores, the one with the lower loss.
         found = [line for line in lines if "validation_score" in line]
         scores = [(line["validation_score"], -line.get("validation_loss", 0.0)) for line in found]
-    except (ValueError, KeyError, TypeError) as problem:
+        if scores:
+            summary |= {"best_epoch": scores.index(max(scores)) + 1, "best_validation_score": max(scores)[0]}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
         raise ModelFileError(f"{path}: expected a JSON object a line, got {problem!r}; remove the file.") from None
-    if scores:
-        summary |= {"best_epoch": scores.index(max(scores)) + 1, "best_validation_score": max(scores)[0]}
     return summary

@@ -100,9 +100,9 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # the terminal's encoding may lack some characters of tables
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        # Schedulers send SIGTERM before they kill: it is handled like Ctrl-C.
-        signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        # Schedulers send SIGTERM before they kill: it is handled like Ctrl-C, also where that is ignored (nohup, `&` in scripts).
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
     show_log()
     try:
         app()

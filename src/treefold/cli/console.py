@@ -18,7 +18,7 @@ err: Final = Console(stderr=True, highlight=False, soft_wrap=True, markup=False,
 
 WIDTH: Final = 80
 _SECONDS_BETWEEN_LINES: Final = 10
-_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all control characters but tab and line feed
+_CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")  # all but tab and line feed; half characters
 
 
 def say(text: str = "", *, to: Console = out, style: str | None = None) -> None:
@@ -29,7 +29,16 @@ def say(text: str = "", *, to: Console = out, style: str | None = None) -> None:
     >>> say("[red] :smile: \x1b[2J")
     [red] :smile: \x1b[2J
     """
-    to.print(_CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text), style=style)
+    to.print(visible(text), style=style)
+
+
+def visible(text: str) -> str:
+    r"""Return text that may hold anything with its control characters, and halves of characters, as escapes.
+
+    >>> visible("a\x1b[2J")
+    'a\\x1b[2J'
+    """
+    return _CONTROL.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
 def fitted(text: str, width: int) -> str:
@@ -68,9 +77,14 @@ def progress(what: str, total: int | None = None) -> Iterator[Callable[[int], No
     if err.is_terminal:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+        )
         with Progress(*columns, console=err, transient=True) as bar:
-            task = bar.add_task(what, total=total)
+            task = bar.add_task(visible(what), total=total)
             yield lambda done: bar.update(task, completed=done)
         return
     last = time.monotonic()

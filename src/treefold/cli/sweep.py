@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, final
 
 import typer
 
-from treefold.cli.console import Plugins, err, out, say
+from treefold.cli.console import Plugins, err, out, say, visible
 from treefold.cli.report import show
 from treefold.errors import ConfigurationError, nearest
 
@@ -145,7 +145,7 @@ def _show_plan(grid: Grid, runs: Sequence[Run], results: Results, workers: int) 
     pending = {run.key for run in pending_runs(runs, results, grid.budget)}
     finished = list(results.results.values())
     seconds = {run.key: estimated_seconds(run, finished, runs) for run in runs}
-    title = Text(f"{grid.name}: {len(runs)} runs, {len(runs) - len(pending)} of them finished")
+    title = Text(visible(f"{grid.name}: {len(runs)} runs, {len(runs) - len(pending)} of them finished"))
     table = Table(title=title, box=None)
     table.add_column("configuration", no_wrap=True)
     for head in (
@@ -160,7 +160,7 @@ def _show_plan(grid: Grid, runs: Sequence[Run], results: Results, workers: int) 
     for name in dict.fromkeys(run.name for run in runs):
         same = [run for run in runs if run.name == name]
         table.add_row(
-            Text(same[0].configuration),
+            Text(visible(same[0].configuration)),
             ",".join(str(run.seed) for run in same),
             str(sum(run.key not in pending for run in same)),
             f"{same[0].aggregation_parameters:,}",
@@ -327,7 +327,7 @@ class _Display:
         for each in list(self._progress.running.values()):
             best = "" if each.best is None else f"{each.best:.4f}"
             table.add_row(
-                Text(each.run.title), f"{each.epochs_done:.1f}", best, duration(time.monotonic() - each.since)
+                Text(visible(each.run.title)), f"{each.epochs_done:.1f}", best, duration(time.monotonic() - each.since)
             )
         return table
 

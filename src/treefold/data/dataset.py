@@ -9,13 +9,14 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from reprlib import repr as shortened
 from typing import Any, Final, final
 
 import numpy as np
 import numpy.typing as npt
 
 from treefold.errors import ConfigurationError, ForestFileError, ShapeError
-from treefold.files import atomic_folder
+from treefold.files import atomic_folder, read_json
 from treefold.trees.batch import Ints
 from treefold.trees.forest import Forest, read_columns, write_columns
 from treefold.trees.tree import Tree
@@ -193,7 +194,7 @@ class Dataset:
                 f"{'a directory without it' if folder.is_dir() else 'no such directory'}; "
                 f"make one with `treefold data convert` or `treefold data listops`."
             )
-        facts = _read_json(folder / FACTS)
+        facts = read_json(folder / FACTS, ForestFileError, "make the data set again")
         if facts.get("format") != "treefold dataset" or facts.get("version") != VERSION:
             raise ForestFileError(
                 f"{folder}: expected a treefold dataset of version {VERSION}, got {facts.get('format')!r} of version "
@@ -201,9 +202,10 @@ class Dataset:
             )
         forest = Forest.open(folder / "trees.forest", verify=verify)
         _, columns = read_columns(folder / "examples.columns", kind="examples", verify=verify)
-        vocabulary = _read_json(folder / "vocabulary.json")
+        vocabulary = read_json(folder / "vocabulary.json", ForestFileError, "make the data set again")
         prefix = "split "
         try:
+            _require_kinds(facts, vocabulary.get("classes"), columns)
             return cls(
                 forest=forest,
                 targets=columns["targets"].astype(np.int64),
@@ -233,14 +235,19 @@ def number_of(label: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        facts = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as problem:
-        raise ForestFileError(f"{path}: expected a JSON file, got {problem}; make the data set again.") from None
-    if not isinstance(facts, dict):
-        raise ForestFileError(f"{path}: expected a JSON object, got {type(facts).__name__}; make the data set again.")
-    return facts
+def _require_kinds(facts: Mapping[str, Any], classes: Any, columns: Mapping[str, npt.NDArray[Any]]) -> None:
+    """Raise unless the values of the files of a data set have the types that `Dataset` needs."""
+    for name, column in columns.items():
+        if column.ndim != 1 or column.dtype.kind != "i":
+            raise ShapeError(f"a column {name!r} of {column.dtype} with shape {column.shape}")
+    if (
+        not isinstance(classes, list)
+        or not all(isinstance(name, str) for name in classes)
+        or len({*classes}) < len(classes)
+    ):
+        raise ShapeError(f"classes that are not a list of distinct texts: {shortened(classes)}")
+    if not isinstance(facts["made"], dict) or not isinstance(facts.get("task"), str | None):
+        raise ShapeError(f"a {FACTS} that does not say how it was made, or for which task")
 
 
 def tree_keys(forest: Forest) -> list[bytes]:

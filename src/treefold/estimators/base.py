@@ -8,7 +8,8 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from numbers import Real
+from numbers import Integral, Real
+from reprlib import repr as shortened
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Final, ParamSpec, Self, final
 
 import numpy as np
@@ -416,7 +417,7 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
                 if done:
                     trainer.state = State(epoch=done, best_epoch=done, history=list(self.history_))
                     load_optimiser_tensors(trainer.optimiser, getattr(self, "_moments", {}).get(training.optimiser, {}))
-                result = trainer.run(_Printer(self._name) if self.verbose else Silent(), self._after)
+                result = trainer.run(_Printer(self._name) if self._flag("verbose") else Silent(), self._after)
                 self._moments = {}
                 if epochs is not None:
                     saved.model.wide = linear
@@ -446,7 +447,7 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
         values = {"task": task.name, "model": self._model_settings(), "training": self._training_settings(seed)}
         given = RunSettings.of(values | self._given(("recipe",)), self._name)
         self.unknown_labels_ = Counter()
-        if hasattr(self, "saved_") and (self.warm_start or epochs is not None):
+        if hasattr(self, "saved_") and (self._flag("warm_start") or epochs is not None):
             self._check_warm_start(examples, outputs, names, "warm_start=True" if epochs is None else "partial_fit")
             saved, done = self.saved_, self.n_iter_
             training = choose(given, facts_of(forest), len(examples)).settings.training if epochs is None else None
@@ -519,6 +520,13 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
         """Return the arguments that are not None."""
         values = {name: _plain(getattr(self, name)) for name in names}
         return {name: value for name, value in values.items() if value is not None}
+
+    def _flag(self, name: str) -> bool:
+        """Return an argument that is true or false."""
+        value = _plain(getattr(self, name))
+        if not isinstance(value, (bool, Integral)):
+            raise ConfigurationError(f"{self._name} expects {name} to be True or False, got {shortened(value)}.")
+        return bool(value)
 
     def _seed(self) -> int:
         """Draw the seed of a fit from ``random_state``."""

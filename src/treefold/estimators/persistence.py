@@ -5,6 +5,7 @@ import os
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from reprlib import repr as shortened
 from typing import Any, Final
 
 import numpy as np
@@ -19,6 +20,7 @@ from treefold.estimators.supervised import (
     TreePairRegressor,
     TreeRegressor,
 )
+from treefold.files import read_json
 from treefold.training.saving import SavedModel, load_model, write_text
 from treefold.training.task import Units
 
@@ -117,14 +119,11 @@ def write_estimator(folder: str | os.PathLike[str], estimator: Any) -> None:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        facts = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as problem:
-        raise ModelFileError(f"{path}: expected a JSON file, got {problem}; the estimator is damaged.") from None
-    if not isinstance(facts, dict) or facts.get("format") != "treefold estimator" or facts.get("version") != VERSION:
-        got = f"version {facts.get('version')!r}" if isinstance(facts, dict) else type(facts).__name__
+    facts = read_json(path, ModelFileError, "the estimator is damaged")
+    if facts.get("format") != "treefold estimator" or facts.get("version") != VERSION:
         raise ModelFileError(
-            f"{path}: expected a treefold estimator of version {VERSION}, got {got}; load it with the treefold that wrote it."
+            f"{path}: expected a treefold estimator of version {VERSION}, got version {shortened(facts.get('version'))}; load it "
+            f"with the treefold that wrote it."
         )
     try:
         if facts["class"] not in ESTIMATORS:
@@ -139,9 +138,13 @@ def _read(path: Path) -> dict[str, Any]:
             if dtype.kind not in _CLASS_KINDS:
                 raise TypeError(f"classes of {dtype}")
             facts["classes"] = np.array(facts["classes"]["values"], dtype=dtype)
+            if facts["classes"].ndim != 1:
+                raise TypeError(f"classes of the shape {facts['classes'].shape}")
         if "mean" in facts:
             facts |= {name: np.array(facts[name], dtype=np.float64) for name in ("mean", "scale")}
-    except (KeyError, TypeError, AttributeError) as problem:
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as problem:
+        if isinstance(problem, ModelFileError):
+            raise
         raise ModelFileError(f"{path}: expected a whole file, got {problem}; the estimator is damaged.") from None
     return facts
 

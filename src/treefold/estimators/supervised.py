@@ -31,7 +31,7 @@ from treefold.nn.heads import Head
 from treefold.nn.model import TreeModel
 from treefold.nn.randomness import seeded
 from treefold.training.examples import Examples
-from treefold.training.task import Array, Floats, Units, task_of
+from treefold.training.task import Array, Floats, Units, r_squared, task_of
 from treefold.trees.batch import Ints
 from treefold.trees.forest import Forest
 
@@ -189,7 +189,7 @@ class _Regressor(RegressorMixin, TreeEstimator):  # type: ignore[misc]
         if self.class_weight is not None:
             raise ConfigurationError(f"{self._name} expects class_weight=None, because numbers have no classes.")
         forest = self._forest(X, fitting=epochs is None or not hasattr(self, "saved_"))
-        goes_on = self.warm_start or epochs is not None
+        goes_on = self._flag("warm_start") or epochs is not None
         examples, units = _number_examples(
             self, forest, self._rows(y, forest), self.task, sample_weight, goes_on=goes_on
         )
@@ -203,6 +203,14 @@ class _Regressor(RegressorMixin, TreeEstimator):  # type: ignore[misc]
         rows = task_of(self.task).probabilities(torch.from_numpy(self._outputs(X)[1])).numpy()
         numbers = self.saved_.units.restore(rows)
         return np.asarray(numbers if numbers.shape[1] > 1 else numbers[:, 0])
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return R² of the predictions; if all numbers of ``y`` are equal, 1 if all predictions are right, else 0."""
+        predictions = self.predict(X)
+        truth = as_numbers(y, len(predictions), self._name, task_of(self.task).judged)
+        if len(truth) and (truth == truth[:1]).all():
+            return r_squared(truth, predictions)
+        return float(super().score(X, y, sample_weight))
 
     def _rows(self, y: Any, forest: Forest) -> Floats:
         """Return the numbers of a y as rows (n, K)."""
@@ -310,13 +318,13 @@ class TreeEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TreeEstima
             if validation_data is not None:
                 raise TrainingError(f"{self._name} expects validation_data together with y, got y=None; leave it out.")
             return self._draw(forest)
-        if str(type_of_target(y)).startswith("continuous"):
+        if _are_numbers(y):
 
             def rows(y: Any, forest: Forest) -> Floats:
                 return as_numbers(y, len(forest), self._name).reshape(len(forest), -1)
 
             examples, units = _number_examples(
-                self, forest, rows(y, forest), TreeRegressor.task, sample_weight, goes_on=self.warm_start
+                self, forest, rows(y, forest), TreeRegressor.task, sample_weight, goes_on=self._flag("warm_start")
             )
             validation = self._validation(
                 validation_data, examples, lambda y, forest: units.standardise(rows(y, forest))
@@ -348,6 +356,14 @@ class TreeEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TreeEstima
     def _n_features_out(self) -> int:
         check_is_fitted(self, "saved_")
         return self.saved_.model.encoder.out_size
+
+
+def _are_numbers(y: Any) -> bool:
+    """Say whether the targets of an embedder are numbers, and not classes."""
+    try:
+        return str(type_of_target(y)).startswith("continuous")
+    except (TypeError, ValueError):  # of no type: `as_classes` says why
+        return False
 
 
 def softmax(scores: Floats) -> Floats:
@@ -410,7 +426,7 @@ def _classes_for_partial_fit(estimator: TreeClassifier, classes: Any) -> Array:
 def earlier_classes(estimator: Any, classes: Array, codes: Ints) -> tuple[Array, Ints]:
     """Return the classes of the last fit if a warm start continues it and it has all of these, else these."""
     earlier = getattr(estimator, "classes_", None)
-    if not estimator.warm_start or earlier is None or earlier.dtype.kind != classes.dtype.kind:
+    if not estimator._flag("warm_start") or earlier is None or earlier.dtype.kind != classes.dtype.kind:
         return classes, codes
     if not np.isin(classes, earlier).all():
         return classes, codes

@@ -115,7 +115,7 @@ def as_numbers(y: Any, count: int, owner: str, per: str = "tree") -> Floats:
         raise TrainingError(f"{owner} expects numbers in y, got {problem}; use TreeClassifier for classes.") from None
     if values.ndim == 2 and values.shape[1] == 1:
         values = np.asarray(column_or_1d(values, warn=True))
-    if values.ndim not in (1, 2) or len(values) != count:
+    if values.ndim not in (1, 2) or len(values) != count or (count and not values.size):
         raise ShapeError(f"{owner} expects y to have one row for each of {count} {per}s, got the shape {values.shape}.")
     bad = np.flatnonzero(~np.isfinite(values).reshape(count, -1).all(1))
     if len(bad):

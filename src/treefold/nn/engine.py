@@ -611,7 +611,8 @@ class _Knowledge:
         modules = list(cell.modules())
         self._links = [(each._modules, name) for each in modules for name in each._modules]
         self._children = [table[name] for table, name in self._links]
-        self._hooks = [hooks for each in modules for hooks in (each._forward_hooks, each._forward_pre_hooks)]
+        kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+        self._hooks = [getattr(each, kind) for each in modules for kind in kinds]
 
     @property
     def layout(self) -> Any:
@@ -626,7 +627,7 @@ class _Knowledge:
 
     @property
     def has_hooks(self) -> bool:
-        """Whether a hook wants to see a module's results."""
+        """Whether a hook wants to see a module's results or gradients."""
         return any(self._hooks)
 
 

@@ -171,7 +171,7 @@ class Results:
         for number, line in lines:
             try:
                 facts = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 if number == lines[-1][0]:
                     found.damaged = line
                     break

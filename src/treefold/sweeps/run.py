@@ -22,7 +22,7 @@ from treefold.analysis.evaluation import Evaluation, evaluate
 from treefold.data.dataset import Dataset
 from treefold.data.generators.lrt import LARGEST_BIN
 from treefold.errors import FileError, ModelFileError, TreefoldError
-from treefold.files import atomic_file
+from treefold.files import atomic_file, require_place
 from treefold.kernels.threads import threads
 from treefold.sweeps.grid import Budget
 from treefold.sweeps.plan import Run
@@ -330,6 +330,7 @@ def _run_lock(path: Path) -> Iterator[None]:
 @contextmanager
 def sweep_lock(folder: Path) -> Iterator[None]:
     """Allow one sweep at a time in a folder; the lock is released when the process ends, even if it is killed."""
+    require_place(folder)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "sweep.lock"
     with path.open("a+") as file:

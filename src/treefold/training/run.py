@@ -24,14 +24,23 @@ from treefold.data.convert import formats_of, reading_of
 from treefold.data.dataset import Dataset
 from treefold.data.readers import READERS
 from treefold.errors import ConfigurationError, FileError, ModelFileError, TrainingError
-from treefold.files import clear_unfinished
+from treefold.files import clear_unfinished, read_json, require_place
 from treefold.kernels.threads import threads
 from treefold.nn.randomness import seeded
 from treefold.training.build import Facts, build_model, facts_of
 from treefold.training.distributed import ALONE, Workers
 from treefold.training.examples import Examples
 from treefold.training.recipe import choose
-from treefold.training.saving import CONFIG, WEIGHTS, SavedModel, load_model, read_tensors, write_tensors, write_text
+from treefold.training.saving import (
+    CONFIG,
+    WEIGHTS,
+    SavedModel,
+    load_model,
+    read_facts,
+    read_tensors,
+    write_tensors,
+    write_text,
+)
 from treefold.training.settings import RunSettings, with_recipe
 from treefold.training.task import Units, task_of
 from treefold.training.trainer import (
@@ -75,6 +84,7 @@ def train(
     settings, labels and classes; numbers are then predicted in its units. ``environment.json`` says which one it was.
     """
     folder = Path(folder)
+    require_place(folder)
     if workers.is_first and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise FileError(
             f"{folder}: expected a name that is free, got one that exists; choose another"
@@ -244,11 +254,8 @@ def made_of(folder: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def _environment_of(path: Path, remedy: str = _REMEDY) -> dict[str, Any]:
-    try:
-        facts = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        facts = None
-    if not isinstance(facts, dict) or "data" not in facts:
+    facts = read_json(path, ModelFileError, remedy.removesuffix("."))
+    if "data" not in facts:
         raise ModelFileError(f"{path}: expected the file that `train` wrote, but it is missing or damaged; {remedy}")
     return facts
 
@@ -297,18 +304,23 @@ def _run(saved: SavedModel, trainer: Trainer, folder: Path, reporter: Reporter |
 def _interrupts_between_batches() -> Iterator[threading.Event]:
     """Turn Ctrl-C into an event, so that training ends between two batches and its checkpoint is consistent.
 
-    Does nothing if Ctrl-C has a handler already, or in threads other than the main one, which alone receives it.
+    So is SIGTERM if it raises KeyboardInterrupt, as on the command line. Does nothing to signals that have another handler, or
+    are ignored, or in threads other than the main one, which alone receives them.
     """
     interrupted = threading.Event()
     is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield interrupted
-        return
-    before = signal.signal(signal.SIGINT, lambda *_: interrupted.set())
+    ours = [
+        number
+        for number in (signal.SIGINT, signal.SIGTERM)
+        if is_main and signal.getsignal(number) is signal.default_int_handler
+    ]
     try:
+        for number in ours:
+            signal.signal(number, lambda *_: interrupted.set())
         yield interrupted
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number in ours:
+            signal.signal(number, signal.default_int_handler)
 
 
 def _write_epoch(folder: Path, saved: SavedModel, trainer: Trainer) -> None:
@@ -338,10 +350,9 @@ def _read_checkpoint(folder: Path, trainer: Trainer) -> None:
     path = folder / CHECKPOINT
     tensors = read_tensors(path)
     try:
-        header = path.read_bytes()
-        facts = json.loads(header[8 : 8 + int.from_bytes(header[:8], "little")])["__metadata__"]
+        facts = read_facts(path)
         state = _STATE.validate_python(json.loads(facts["state"]))
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         raise ModelFileError(
             f"{path}: expected the checkpoint of a run, got a damaged or different file; {_REMEDY}"
         ) from None

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from reprlib import repr as shortened
@@ -14,7 +15,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from treefold.errors import FileError, ModelFileError
-from treefold.files import atomic_file
+from treefold.files import atomic_file, read_json, require_place
 from treefold.nn.model import TreeModel
 from treefold.nn.randomness import seeded
 from treefold.nn.wide import Wide
@@ -24,6 +25,7 @@ from treefold.training.task import Task, Units, task_of
 
 VERSION: Final = 1
 _MOST_OUTPUTS: Final = 10**9
+_CHECKSUM: Final = "crc32"
 CONFIG, VOCABULARY, WEIGHTS = "config.toml", "vocabulary.json", "model.safetensors"
 
 
@@ -52,6 +54,7 @@ class SavedModel:
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the model into a directory, which is created if necessary; each file is replaced atomically."""
         folder = Path(folder)
+        require_place(folder)
         if folder.exists() and not folder.is_dir():
             raise FileError(f"{folder}: expected a directory, or a name that is free, got a file; choose another name.")
         folder.mkdir(parents=True, exist_ok=True)
@@ -117,14 +120,11 @@ def load_model(folder: str | os.PathLike[str]) -> SavedModel:
 
 
 def _vocabulary(path: Path) -> dict[str, Any]:
-    try:
-        facts = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as problem:
-        raise ModelFileError(f"{path}: expected a JSON file, got {problem}; the model is damaged.") from None
-    if not isinstance(facts, dict) or facts.get("format") != "treefold model" or facts.get("version") != VERSION:
-        got = f"version {facts.get('version')!r}" if isinstance(facts, dict) else type(facts).__name__
+    facts = read_json(path, ModelFileError, "the model is damaged")
+    if facts.get("format") != "treefold model" or facts.get("version") != VERSION:
         raise ModelFileError(
-            f"{path}: expected a treefold model of version {VERSION}, got {got}; load it with the treefold that wrote it."
+            f"{path}: expected a treefold model of version {VERSION}, got version {shortened(facts.get('version'))}; load it "
+            f"with the treefold that wrote it."
         )
     missing = [name for name in ("operators", "labels", "classes", "outputs") if name not in facts]
     if missing:
@@ -165,17 +165,47 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], facts: dict[str, str] | None = None) -> None:
-    """Write a safetensors file atomically; ``facts`` go into its header."""
-    data = safetensors.torch.save({name: tensor.contiguous() for name, tensor in tensors.items()}, metadata=facts)
+    """Write a safetensors file atomically; ``facts`` go into its header, with a checksum of the tensors."""
+    tensors = {name: tensor.contiguous() for name, tensor in tensors.items()}
+    data = safetensors.torch.save(tensors, metadata={**(facts or {}), _CHECKSUM: _checksum(tensors)})
     with atomic_file(path) as file:
         file.write(data)
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Read a safetensors file."""
+    """Read a safetensors file, and check it, unless an older version wrote it without a checksum."""
     try:
-        return safetensors.torch.load(path.read_bytes())
-    except (OSError, SafetensorError) as problem:
+        data = path.read_bytes()
+        tensors = safetensors.torch.load(data)
+        checksum = _checksum(tensors)
+        if _facts(data).get(_CHECKSUM, checksum) != checksum:
+            raise ValueError("numbers with a wrong checksum")
+    except (
+        OSError,
+        SafetensorError,
+        KeyError,
+        ValueError,
+        RecursionError,
+    ) as problem:  # KeyError: a type that torch lacks
         raise ModelFileError(
             f"{path}: expected a whole safetensors file, got {problem}; the file is damaged; restore a copy, or train again."
         ) from None
+    return tensors
+
+
+def read_facts(path: Path) -> dict[str, str]:
+    """Return the facts in the header of a safetensors file that `read_tensors` has read."""
+    return _facts(path.read_bytes())
+
+
+def _facts(data: bytes) -> dict[str, str]:
+    return json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")]).get("__metadata__") or {}
+
+
+def _checksum(tensors: dict[str, Tensor]) -> str:
+    checksum = 0
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        checksum = zlib.crc32(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode(), checksum)
+        checksum = zlib.crc32(tensor.reshape(-1).view(torch.uint8).numpy().data, checksum)
+    return str(checksum)

@@ -417,13 +417,16 @@ def macro_f1(matrix: Ints) -> float:
 def r_squared(truth: Floats, predictions: Floats) -> float:
     r"""Return the share of variance explained, :math:`1 - \sum (y - \hat y)^2 / \sum (y - \bar y)^2`.
 
-    If all numbers are equal, it is one if all predictions are right, else zero.
+    If all numbers are equal, it is one if all predictions are right, else zero, as in scikit-learn.
 
+    >>> r_squared(np.full(3, 0.1), np.full(3, 0.2)), r_squared(np.full(3, 0.1), np.full(3, 0.1))
+    (0.0, 1.0)
     >>> r_squared(np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.0, 2.0]))
     0.5
     """
     variance, error = float(np.square(truth - truth.mean(0)).sum()), float(np.square(truth - predictions).sum())
-    return 1 - error / variance if variance else float(error == 0)
+    is_constant = bool((truth == truth[:1]).all())  # the variance may be above zero, from rounding
+    return float(error == 0) if is_constant else 1 - error / variance
 
 
 def pearson(truth: Floats, predictions: Floats) -> float:

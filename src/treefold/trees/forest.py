@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treefold.errors import ForestFileError, ParseError, TreeError, TreeIndexError
-from treefold.files import atomic_file
+from treefold.files import atomic_file, has_half_character
 from treefold.trees.batch import Batch, Ints
 from treefold.trees.tree import Label, Tree
 from treefold.trees.vocabulary import Vocabulary
@@ -34,6 +34,9 @@ VERSION: Final = 1
 SMALL: Final = 16 * 2**20  # bytes of a file that is verified when it is opened
 _PREAMBLE: Final = struct.Struct("<8sIIQ")  # magic, version, CRC-32 of the header, length of the header
 _ALIGNMENT: Final = 64
+MOST_SLOTS: Final = (
+    2**27
+)  # of a tree: a small file can name as many absent children as it likes, but memory must hold them
 _WIDE: Final = 2**16  # child slots of a node that is only believed once the whole file is verified
 _CHUNK: Final = 2**22  # nodes that are verified at a time
 
@@ -286,7 +289,7 @@ class Forest:
         names = facts.get("vocabulary")
         if (
             not isinstance(names, list)
-            or not all(isinstance(name, str) for name in names)
+            or not all(isinstance(name, str) and not has_half_character(name) for name in names)
             or len({*names}) < len(names)
         ):
             raise ForestFileError(
@@ -453,6 +456,10 @@ def _flatten(
         for name, values in zip(_NODE_COLUMNS, (labels, parents, slots, widths, depths), strict=True):
             values.reverse()
             columns[name].extend(values)
+        if sum(widths) > MOST_SLOTS:
+            raise TreeError(
+                f"tree {number}: expected at most {MOST_SLOTS:,} child slots, got {sum(widths):,}; leave absent children out."
+            )
         offsets.append(offsets[-1] + last + 1)
     flat: dict[str, Array] = {name: np.array(column, dtype=np.int32) for name, column in columns.items()}
     flat["offsets"] = np.array(offsets, dtype=np.int64)
@@ -592,6 +599,10 @@ def _tree_problem(forest: Forest, rows: slice | Ints, sizes: Ints) -> tuple[int,
         or first(~is_root & (parents <= places), "parents that do not follow their children")
         or first(parents >= own_sizes, "parents outside their tree")
     )
+    if not problem and len(sizes):
+        slots_of_trees = np.add.reduceat(widths, ends - sizes, dtype=np.int64)
+        first_wide = np.flatnonzero(slots_of_trees > MOST_SLOTS)
+        problem = (int(first_wide[0]), f"more than {MOST_SLOTS:,} child slots") if len(first_wide) else None
     if problem:
         return problem
     with_vector = np.flatnonzero(labels < 0)

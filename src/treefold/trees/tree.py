@@ -11,6 +11,7 @@ from reprlib import repr as shortened  # labels may be anything, of any size
 from typing import Any, Final, Self, SupportsFloat, final
 
 from treefold.errors import ParseError, TreeError
+from treefold.files import has_half_character
 
 Label = str | tuple[float, ...]
 """A label is text, or a vector of finite numbers."""
@@ -52,6 +53,10 @@ class Tree:
     def __init__(self, label: str | Sequence[float], children: "Iterable[Tree | None]" = ()) -> None:
         if not isinstance(label, str):
             label = _as_vector(label)
+        elif has_half_character(label):
+            raise TreeError(
+                f"expected a label of whole characters, got {shortened(label)} with half of a surrogate pair; remove it."
+            )
         children = _as_children(label, children)
         size, depth, arity = 1, 0, len(children)
         for slot, child in enumerate(children):

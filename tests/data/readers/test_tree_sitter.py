@@ -149,3 +149,8 @@ def test_a_hundred_thousand_levels_do_not_break_it(code: str, tmp_path: Path) ->
     path.write_text(code)
     (tree,) = read_code(path)
     assert tree.size > 100_000
+
+
+def test_an_error_that_the_parser_does_not_show_is_an_error_when_strict(tmp_path: Path) -> None:
+    with pytest.raises(ReadError, match="line 1, column 1: expected c, got '#in b"):
+        read(tmp_path, "a.c", "#in b) (not c))", strict=True)

@@ -258,8 +258,15 @@ def _code_tree(root: Any, data: bytes, *, names: bool, anonymous: bool, without_
 def _first_error(root: Any, source: Source, data: bytes, language: str) -> ReadError:
     node = root
     while not (node.is_error or node.is_missing):
-        node = next(child for child in node.children if child.has_error or child.is_error or child.is_missing)
-    got = f"no {node.type!r}" if node.is_missing else repr(data[node.start_byte : node.end_byte].decode()[:40])
+        wrong = next((child for child in node.children if child.has_error or child.is_error or child.is_missing), None)
+        if wrong is None:  # the grammar says that there is an error below this node, but shows none
+            break
+        node = wrong
+    got = (
+        f"no {node.type!r}"
+        if node.is_missing
+        else repr(data[node.start_byte : node.end_byte].decode(errors="replace")[:40])
+    )
     line_start = data.rfind(b"\n", 0, node.start_byte) + 1
     return ReadError(
         f"expected {language}, got {got}; correct the code, or read it with strict=False",

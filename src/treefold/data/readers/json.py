@@ -11,13 +11,13 @@ from treefold.data.readers.stream import (
     Record,
     Source,
     cuts_literals,
-    has_half_character,
     is_short_word,
     one_record,
     placed,
     text_of,
 )
 from treefold.errors import ParseError
+from treefold.files import has_half_character
 from treefold.trees.tree import Tree
 
 _NUMBER = r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][-+]?[0-9]++)?"

@@ -4,7 +4,6 @@ import functools
 import gc
 import importlib
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,7 +27,6 @@ SHORT: Final = 20
 
 Arguments = ParamSpec("Arguments")
 _BOM = b"\xef\xbb\xbf"
-_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,15 +233,6 @@ def placed(problem: ParseError, source: Source, line: int = 1, column: int = 1) 
         line=line + problem.line - 1,
         column=problem.column + (column - 1 if problem.line == 1 else 0),
     )
-
-
-def has_half_character(text: str) -> bool:
-    r"""Say whether escapes left half of a surrogate pair: text that can be held, but never written to a file or terminal.
-
-    >>> has_half_character("\ud83d"), has_half_character("\U0001f600")
-    (True, False)
-    """
-    return not text.isascii() and _SURROGATE.search(text) is not None
 
 
 def cuts_literals(owner: str, literals: str) -> bool:

@@ -16,12 +16,12 @@ from treefold.data.readers.stream import (
     OnBad,
     Record,
     Source,
-    has_half_character,
     lines_of,
     opened,
     optional_package,
 )
 from treefold.errors import ParseError, ReadError, nearest
+from treefold.files import has_half_character
 from treefold.trees.tree import Tree
 
 _DEFAULT_LABEL = "label"
