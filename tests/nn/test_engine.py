@@ -314,7 +314,9 @@ def test_hooks_are_called_and_a_step_with_them_is_left_to_torch() -> None:
     assert not is_left_to_torch(model, LISTOPS, CHOSEN, CLASSES)
 
 
-@pytest.mark.filterwarnings("ignore:Full backward hook is firing")  # torch says so of leaves, which have no inputs with gradients
+@pytest.mark.filterwarnings(
+    "ignore:Full backward hook is firing"
+)  # torch says so of leaves, which have no inputs with gradients
 def test_a_backward_hook_of_a_cell_is_called_and_its_model_is_left_to_torch() -> None:
     encoder = TreeEncoder(TreeLSTM("sum", state_size=4, arity=2, label_size=3), OneHot("abc"))
     heard: list[object] = []
