@@ -45,6 +45,11 @@ KEEP ?= attack-findings
 attack: .venv/.ready
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.attack --minutes $(MINUTES) --seed $(SEED) --keep $(KEEP)
 
+# Random SIGKILL, SIGTERM and SIGINT of trainings and sweeps, resumed to the end, byte for byte as undisturbed.
+RUNS ?= 20
+kill: .venv/.ready
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.attack.kill --runs $(RUNS) --seed $(SEED)
+
 lint: .venv/.ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .

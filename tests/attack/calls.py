@@ -41,7 +41,7 @@ _LIKELY: Final = {  # by the type of the argument
     "str": [value for value in _VALUES if value[0] == "'"],
 }
 _LONG: Final = {
-    "epochs": ("None", "2**31 - 1", "2**31", "2**40", "2**63", "np.int64(3)"),
+    "epochs": ("None", "2**31 - 1", "2**31", "2**40", "2**63", "2**64", "10**30", "np.int64(3)"),
     "patience": (),
 }  # they would only take long
 _DATA: Final = (

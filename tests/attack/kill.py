@@ -1,0 +1,224 @@
+"""Kill trainings and sweeps at random times, resume them to the end, and compare with undisturbed ones, byte for byte.
+
+`make kill RUNS=200`, or `python -m tests.attack.kill --runs 200 --seed 0`; also a full disk, a folder that is removed, two starts at once.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+_TIMES: Final = ("seconds", "processor_seconds", "examples_per_second")
+_SIGNALS: Final = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+_GRID: Final = """name = "killed"
+seeds = [0, 1]
+[training]
+epochs = 6
+batch_size = 20
+checkpoint_minutes = 0.0001
+[[models]]
+kind = "Sum"
+aggregator = "sum"
+state_size = 3
+"""
+_LONG: Final = 600
+
+
+class Place:
+    """The data of the runs, and the undisturbed outcomes."""
+
+    def __init__(self, folder: Path, kinds: tuple[str, ...]) -> None:
+        self.folder = folder
+        self.environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        _done(self.start("data", "listops", "--size", 200, "--max-nodes", 40, "--out", folder / "data"))
+        (folder / "grid.toml").write_text(_GRID)
+        _done(self.train("whole run"))
+        if "sweep" in kinds:
+            _done(self.sweep("whole sweep"))
+
+    def start(self, *words: object) -> "subprocess.Popen[str]":
+        """Start a command in a process group of its own."""
+        command = [sys.executable, "-m", "treefold", *map(str, words)]
+        return subprocess.Popen(
+            command,
+            env=self.environment,
+            cwd=self.folder,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def train(self, name: str, *more: str) -> "subprocess.Popen[str]":
+        """Start a training, or resume it."""
+        run = self.folder / name
+        if (run / "checkpoint.safetensors").is_file():
+            return self.start("train", self.folder / "data", "--out", run, "--resume")
+        shutil.rmtree(run, ignore_errors=True)  # killed before it was a run
+        settings = ("epochs=8", "state_size=3", "patience=none", "checkpoint_minutes=0.0001", *more)
+        return self.start(
+            "train", self.folder / "data", "--out", run, *(word for each in settings for word in ("--set", each))
+        )
+
+    def sweep(self, name: str) -> "subprocess.Popen[str]":
+        """Start a sweep, or resume it."""
+        folder = self.folder
+        return self.start(
+            "sweep", folder / "grid.toml", "--data", folder / "data", "--out", folder / name, "--workers", 2
+        )
+
+    def outcome(self, name: str) -> Any:
+        """Return what must be equal: weights as bytes, metrics and results without times."""
+        folder = self.folder / name
+        if (folder / "results.jsonl").is_file():
+            lines = map(json.loads, (folder / "results.jsonl").read_text().splitlines())
+            return sorted(json.dumps({key: line[key] for key in line if key not in _TIMES}) for line in lines)
+        metrics = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        kept = [{key: value for key, value in line.items() if key not in _TIMES} for line in metrics]
+        return (folder / "model.safetensors").read_bytes(), kept
+
+
+def interrupted(place: Place, kind: str, rng: random.Random, typical: float) -> str:
+    """Kill a run one to three times, finish it, and return what is wrong with its outcome, or an empty text."""
+    name = f"killed {kind}"
+    shutil.rmtree(place.folder / name, ignore_errors=True)
+    start: Callable[[str], subprocess.Popen[str]] = place.train if kind == "run" else place.sweep
+    for _ in range(rng.choice((1, 1, 2, 3))):
+        process = start(name)
+        time.sleep(rng.random() * typical)
+        victim = process.pid
+        if kind == "sweep" and rng.random() < 0.5:
+            victim = rng.choice(_children(process.pid) or [process.pid])
+        how = rng.choice(_SIGNALS)
+        with contextlib.suppress(ProcessLookupError):  # it may have ended
+            os.kill(victim, how)
+        said = process.communicate(timeout=_LONG)[1]
+        if "Traceback" in said or "internal error" in said:
+            return f"{how.name}: {said[-300:]}"
+    process = start(name)
+    said = process.communicate(timeout=_LONG)[1]
+    if process.returncode:
+        return f"resuming ended with {process.returncode}: {said[-300:]}"
+    return "" if place.outcome(name) == place.outcome(f"whole {kind}") else "another outcome than undisturbed"
+
+
+def two_at_once(place: Place) -> str:
+    """Start a training twice; one of them must say that the other works, or that the name is taken."""
+    shutil.rmtree(place.folder / "twice", ignore_errors=True)
+    processes = [place.train("twice") for _ in range(2)]
+    said = [process.communicate(timeout=_LONG)[1] for process in processes]
+    codes = sorted(process.returncode for process in processes)
+    if codes != [0, 2]:
+        return f"exit codes {codes}: {said}"
+    return "" if place.outcome("twice") == place.outcome("whole run") else "another outcome than alone"
+
+
+def folder_removed(place: Place) -> str:
+    """Remove the folder under a training: one error, no traceback."""
+    process = place.train("removed", "epochs=500")
+    while process.poll() is None and not (place.folder / "removed" / "metrics.jsonl").exists():
+        time.sleep(0.05)
+    (place.folder / "removed").rename(place.folder / "gone")  # at once, while files are being written
+    shutil.rmtree(place.folder / "gone", ignore_errors=True)
+    said = process.communicate(timeout=_LONG)[1]
+    errors = [line for line in said.splitlines() if line.startswith("error:")]
+    return (
+        ""
+        if process.returncode in (1, 2) and len(errors) == 1 and "internal" not in said
+        else f"{process.returncode}: {said[-300:]}"
+    )
+
+
+def disk_full(place: Place) -> str:
+    """Train on a file system that is full after a while; with more space, the run goes on."""
+    disk = place.folder / "disk"
+    disk.mkdir(exist_ok=True)
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(disk)], capture_output=True).returncode:
+        return "SKIPPED: a small tmpfs needs root"
+    try:
+        process = place.train("disk/run")
+        while process.poll() is None and not (disk / "run" / "metrics.jsonl").exists():
+            time.sleep(0.02)
+        with contextlib.suppress(OSError):
+            (disk / "more").write_bytes(b"x" * 250_000)
+        said = process.communicate(timeout=_LONG)[1]
+        if process.returncode not in (0, 1, 2) or "Traceback" in said or "internal" in said:
+            return f"{process.returncode}: {said[-300:]}"
+        (disk / "filler").unlink(missing_ok=True)
+        process = place.train("disk/run")
+        said = process.communicate(timeout=_LONG)[1]
+        if process.returncode:
+            return f"resuming ended with {process.returncode}: {said[-300:]}"
+        return "" if place.outcome("disk/run") == place.outcome("whole run") else "another outcome than undisturbed"
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=False)
+
+
+def _children(pid: int) -> list[int]:
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    try:
+        return [int(word) for task in tasks for word in task.read_text().split()]
+    except OSError:  # it has just ended
+        return []
+
+
+def _done(process: "subprocess.Popen[str]") -> None:
+    said = process.communicate(timeout=_LONG)[1]
+    assert process.returncode == 0, said
+
+
+def attack(runs: int, seed: int, kinds: tuple[str, ...] = ("run", "sweep"), *, others: bool = True) -> dict[str, Any]:
+    """Kill as many runs, and return counts and findings."""
+    rng, counts, findings = random.Random(seed), Counter[str](), list[str]()
+    with tempfile.TemporaryDirectory(prefix="treefold-kill-") as folder:
+        began = time.monotonic()
+        place = Place(Path(folder), kinds)
+        typical = (time.monotonic() - began) / 2
+        for number in range(runs):
+            kind = kinds[number % len(kinds)]
+            problem = interrupted(place, kind, rng, typical)
+            counts[kind] += 1
+            if problem:
+                findings.append(f"{kind} {number}: {problem}")
+                print(findings[-1], flush=True)
+        for name, check in {
+            "two at once": two_at_once,
+            "folder removed": folder_removed,
+            "disk full": disk_full,
+        }.items():
+            if others:
+                problem = check(place)
+                counts[name if not problem.startswith("SKIPPED") else f"{name}, {problem}"] += 1
+                if problem and not problem.startswith("SKIPPED"):
+                    findings.append(f"{name}: {problem}")
+    return {"seed": seed, "counts": dict(counts), "findings": findings}
+
+
+def main() -> int:
+    """Kill, print the counts, and exit with 1 if something was found."""
+    parser = argparse.ArgumentParser(prog="python -m tests.attack.kill", description=__doc__)
+    parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, help="a JSON file for the counts")
+    options = parser.parse_args()
+    found = attack(options.runs, options.seed)
+    text = json.dumps(found, indent=1)
+    print(text)
+    if options.out is not None:
+        options.out.write_text(text + "\n")
+    return int(bool(found["findings"]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

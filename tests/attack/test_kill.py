@@ -1,0 +1,8 @@
+"""A killed training ends as an undisturbed one; `make kill` kills as many as wanted, and sweeps, too."""
+
+from tests.attack.kill import attack
+
+
+def test_a_killed_training_ends_as_an_undisturbed_one() -> None:
+    found = attack(1, 24, ("run",), others=False)
+    assert found == {"seed": 24, "counts": {"run": 1}, "findings": []}
