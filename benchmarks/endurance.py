@@ -1,6 +1,6 @@
 """`python -m benchmarks.endurance`: does one process stay small and right over many fits and predictions, in threads and forks?
 
-The counts are printed as JSON; the exit code is 1 if memory grew, or if a thread or a forked process got another answer.
+Prints counts as JSON. The exit code is 1 if memory grew, or if answers in threads or in a forked process differ.
 """
 
 import argparse

@@ -98,7 +98,7 @@ HOMES = {name: home(name) for name in treefold.__all__}
 
 
 def link_names(app: Any, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
-    """Let names of the package itself be links, wherever they stand in single backticks."""
+    """Turn names of the package in single backticks into links."""
     for number, line in enumerate(lines):
         if not line.lstrip().startswith((">>>", "...")):
             lines[number] = re.sub(

@@ -52,7 +52,9 @@ def serve(
     """
     key = api_key if api_key is not None else os.environ.get(_KEY) or None
     if key is not None and (len(key) < 8 or not key.isascii() or not key.isprintable()):
-        raise ConfigurationError("--api-key expects at least 8 printable ASCII characters, got others; choose another.")
+        raise ConfigurationError(
+            "--api-key expects at least 8 printable ASCII characters, got fewer or other characters; choose another key."
+        )
     if key is None and host not in _LOOPBACK:
         raise ConfigurationError(
             f"--host expects this machine alone, 127.0.0.1, as there is no key, got {host!r}; set a key with --api-key or {_KEY}."

@@ -124,7 +124,7 @@ class Batcher:
             job = self._waiting[0]
             if job.answer.done() or (job.has_left is not None and job.has_left()):
                 self._waiting.popleft()
-                if not job.answer.done():  # nobody will read this
+                if not job.answer.done():  # end the waiting task; its client has left
                     job.answer.set_exception(RefusedError(499, "expected a client that waits, got one that has left."))
                 continue
             if batch and (job.alone or batch[0].alone or weight + job.weight > self.most):
