@@ -15,8 +15,9 @@ from typing import Any, Final
 import typer
 from typer.core import TyperGroup
 
-from treefold.cli.console import err, fitted, say, show_log
+from treefold.cli.console import err, say, show_log
 from treefold.errors import ConfigurationError, TreefoldError
+from treefold.trees.drawing import fitted
 
 # Each command: its module and name in this package, and the first line of its help.
 COMMANDS: Final[dict[str, tuple[str, str]]] = {

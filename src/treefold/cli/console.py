@@ -41,15 +41,6 @@ def visible(text: str) -> str:
     return _CONTROL.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
-def fitted(text: str, width: int) -> str:
-    """Return the text, shortened to a number of characters.
-
-    >>> fitted("a long label", 7)
-    'a long…'
-    """
-    return text if len(text) <= width else text[: width - 1] + "…"
-
-
 def _load_plugins(names: list[str] | None) -> list[str] | None:
     if names:
         from treefold.training.plugins import load_plugin

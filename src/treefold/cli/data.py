@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from treefold.cli.console import Plugins, Skipped, err, fitted, out, progress, say
+from treefold.cli.console import Plugins, Skipped, err, out, progress, say
 from treefold.data.readers import READERS
 from treefold.errors import ConfigurationError, FileError
+from treefold.trees.drawing import fitted
 
 if TYPE_CHECKING:
     from treefold.data.dataset import Dataset

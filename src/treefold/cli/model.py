@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from treefold.cli.console import WIDTH, Plugins, err, fitted, progress, say
+from treefold.cli.console import WIDTH, Plugins, err, progress, say
 from treefold.data.readers import READERS, SUFFIXES, format_of
 from treefold.data.readers.stream import OnBad, Record, placed
 from treefold.data.readers.tabular import Columns
@@ -26,6 +26,7 @@ from treefold.errors import (
     TreefoldError,
     require_choice,
 )
+from treefold.trees.drawing import fitted
 from treefold.trees.tree import Tree
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from itertools import groupby, islice
 from typing import Final, NamedTuple, final
 
 from treefold.errors import TreeError, require_positive
-from treefold.trees.tree import Label, Tree, _printable, _written
+from treefold.trees.tree import Label, Tree, _written, printable
 
 _LONGEST: Final = 24  # characters of a label or note in a box; the hover text has all
 _LONGEST_ENTRY: Final = 40  # of the legend
@@ -117,10 +117,10 @@ def draw_svg(
     boxes = _boxes(trees, set(folded), set(unfolded), max_nodes, max_depth)
     for box in boxes:
         if box.kind == "node":
-            box.note = fitted(_printable(notes[box.number])) if notes is not None else ""
+            box.note = fitted(printable(notes[box.number])) if notes is not None else ""
             box.colour = colours[box.number] if colours is not None else None
             extra = titles[box.number] if titles is not None else notes[box.number] if notes is not None else ""
-            box.title = "\n".join([box.title, *map(_printable, extra.splitlines())])
+            box.title = "\n".join([box.title, *map(printable, extra.splitlines())])
     _lay_out(boxes)
     return _written_svg(boxes, trees, set(dashed), legend, name, _STYLE if dark else "")
 
@@ -185,7 +185,7 @@ def escaped(value: object) -> str:
     >>> escaped("<b>\x00")
     '&lt;b&gt;\\x00'
     """
-    return html.escape(_printable(str(value)))
+    return html.escape(printable(str(value)))
 
 
 def label_text(label: Label) -> str:
@@ -194,7 +194,7 @@ def label_text(label: Label) -> str:
     >>> label_text("two words"), label_text("a\x00b"), label_text((0.5, 1.0))
     ('"two words"', 'a\\x00b', '[0.5 1.0]')
     """
-    return _printable(_written(label))
+    return printable(_written(label))
 
 
 def _columns(text: str) -> int:
@@ -402,7 +402,7 @@ def _foot(entries: Sequence[tuple[str, str | None]], top: int, most: int) -> tup
     """Return the entries of the legend, as many in a line as fit, with the width and the height that they take."""
     lines, x, y, width = [], _MARGIN, top, 0
     for text, colour in entries:
-        text = fitted(_printable(text), _LONGEST_ENTRY) if colour is not None else text
+        text = fitted(printable(text), _LONGEST_ENTRY) if colour is not None else text
         mark = 20 if colour is not None else 0
         wide = mark + _LETTER * _columns(text) + _PADDING
         if x > _MARGIN and x + wide > most:

@@ -501,7 +501,7 @@ class Tree:
                 drawn_at += node._size
                 continue
             note = notes[drawn_at] if notes is not None else ""
-            lines.append(f"{lead}{_printable(_written(node._label))}{'  ' + note if note else ''}")
+            lines.append(f"{lead}{printable(_written(node._label))}{'  ' + note if note else ''}")
             drawn += 1
             drawn_at += 1
             last = len(node._children) - 1
@@ -573,8 +573,12 @@ def _as_children(label: object, children: object) -> "tuple[Tree | None, ...]":
     return tuple(children)
 
 
-def _printable(text: str) -> str:
-    """Escape characters that would move the cursor or break the line."""
+def printable(text: str) -> str:
+    r"""Escape characters that would move the cursor, break the line or turn its direction.
+
+    >>> printable("a\nb")
+    'a\\nb'
+    """
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 

@@ -28,7 +28,7 @@ from treefold.sweeps.report.summary import (
     varied,
 )
 from treefold.trees.drawing import escaped
-from treefold.trees.tree import _printable
+from treefold.trees.tree import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -611,7 +611,7 @@ def label(text: str) -> str:
     >>> label("_a $x$")
     ' _a \\$x\\$'
     """
-    short = textwrap.fill(_printable(text), _LONGEST, max_lines=3, placeholder="…")
+    short = textwrap.fill(printable(text), _LONGEST, max_lines=3, placeholder="…")
     return (" " if short.startswith("_") else "") + short.replace("$", r"\$")
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from treefold.sweeps.report.summary import NONE, Cell, Row, Table
 from treefold.trees.drawing import escaped
-from treefold.trees.tree import _printable
+from treefold.trees.tree import printable
 
 if TYPE_CHECKING:
     from treefold.sweeps.report.document import Best, Document
@@ -85,7 +85,7 @@ def _md(text: str) -> str:
     >>> print(_md("a|b_c"))
     a\|b\_c
     """
-    return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", _printable(" ".join(text.split())))
+    return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", printable(" ".join(text.split())))
 
 
 def _md_items(items: Iterable[str]) -> str:
