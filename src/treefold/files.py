@@ -65,16 +65,27 @@ def read_json(path: Path, error: type[TreefoldError], remedy: str) -> dict[str, 
     treefold.errors.FileError: ...x.json: expected a JSON file, got values nested too deeply; restore a copy.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-        facts = json.loads(text)
+        facts = parse_json(path.read_text(encoding="utf-8"))
         if not isinstance(facts, dict):
             raise ValueError(f"a {type(facts).__name__} instead of an object")
-        if "\\u" in text and has_half_character(json.dumps(facts, ensure_ascii=False)):
-            raise ValueError("half of a surrogate pair, which is no character")
-    except (OSError, ValueError, RecursionError) as problem:
-        got = "values nested too deeply" if isinstance(problem, RecursionError) else problem
-        raise error(f"{path}: expected a JSON file, got {got}; {remedy}.") from None
+    except (OSError, ValueError) as problem:
+        raise error(f"{path}: expected a JSON file, got {problem}; {remedy}.") from None
     return facts
+
+
+def parse_json(text: str) -> Any:
+    """Parse JSON as `json.loads` does, with a ValueError also for values nested too deeply and for half characters.
+
+    >>> parse_json('{"a": [1]}')
+    {'a': [1]}
+    """
+    try:
+        value = json.loads(text)
+    except RecursionError:
+        raise ValueError("values nested too deeply") from None
+    if "\\u" in text and has_half_character(json.dumps(value, ensure_ascii=False)):
+        raise ValueError("half of a surrogate pair, which is no character")
+    return value
 
 
 def has_half_character(text: str) -> bool:

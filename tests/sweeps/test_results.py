@@ -63,8 +63,13 @@ def test_a_last_line_without_its_newline_is_whole(path: Path) -> None:
     [
         (
             '{"version": 1, "key"',
-            'line 1: expected a result, one JSON object, got \'{"version": 1, "key"\'; remove the line',
+            'line 1: expected a result, one JSON object, got \'{"version": 1, "key"\' (Expecting',
         ),
+        (
+            json.dumps({"version": 1, "key": "\ud800"}),
+            "(half of a surrogate pair, which is no character); remove the line to repeat its run",
+        ),
+        ("[" * 100_000, "(values nested too deeply); remove the line to repeat its run"),
         ("[1]", "line 1: expected a result of version 1, got version None"),
         (json.dumps({"version": 2, "key": "a"}), "line 1: expected a result of version 1, got version 2; read it with"),
         (

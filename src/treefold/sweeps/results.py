@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, final
 from pydantic import ConfigDict, Field, ValidationError
 
 from treefold.errors import ForestFileError
-from treefold.files import atomic_file
+from treefold.files import atomic_file, parse_json
 from treefold.training.settings import RunSettings, Settings
 
 VERSION: Final = 1
@@ -170,14 +170,14 @@ class Results:
         lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
         for number, line in lines:
             try:
-                facts = json.loads(line)
-            except (ValueError, RecursionError):
+                facts = parse_json(line)
+            except ValueError as problem:
                 if number == lines[-1][0]:
                     found.damaged = line
                     break
                 raise ForestFileError(
-                    f"{path}, line {number}: expected a result, one JSON object, got {line[:40]!r}; remove the line to "
-                    f"repeat its run, or restore the file from a copy. Nothing was changed."
+                    f"{path}, line {number}: expected a result, one JSON object, got {line[:40]!r} ({problem}); remove "
+                    f"the line to repeat its run, or restore the file from a copy. Nothing was changed."
                 ) from None
             result = _checked(facts, f"{path}, line {number}")
             found.lines[result.key], found.results[result.key] = line, result
