@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from tests.attack.case import FINDINGS, Outcome, packed, unpacked
+from tests.attack.case import FINDINGS, Outcome, packed, unpacked, versions
 from tests.attack.child import Child
 
 _BATCH, _SECONDS_EACH = 10, 3
@@ -80,22 +80,10 @@ def _summary(options: argparse.Namespace, counts: dict[str, Counter[str]]) -> in
     total: Counter[str] = sum(counts.values(), Counter())
     for name, count in {**counts, "all": total}.items():
         print("".join(f"{number:>14,}" for number in [count.total(), *(count[kind] for kind in kinds)]) + f"  {name}")
-    facts: dict[str, Any] = {"seed": options.seed, "cases": total.total(), "versions": _versions(), "outcomes": counts}
+    facts: dict[str, Any] = {"seed": options.seed, "cases": total.total(), "versions": versions(), "outcomes": counts}
     options.keep.mkdir(parents=True, exist_ok=True)
     (options.keep / "counts.json").write_text(json.dumps(facts, indent=1) + "\n")
     return int(any(total[kind] for kind in FINDINGS))
-
-
-def _versions() -> dict[str, str]:
-    import platform
-    from importlib.metadata import version
-
-    names = ("treefold", "numpy", "torch", "numba", "safetensors", "pydantic", "lxml", "pyarrow", "tree-sitter")
-    return {
-        "python": platform.python_version(),
-        "system": platform.platform(),
-        **{name: version(name) for name in names},
-    }
 
 
 if __name__ == "__main__":

@@ -2,10 +2,13 @@
 
 import copy
 import json
+import platform
 import random
+import subprocess
 import traceback
 import warnings
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -209,3 +212,15 @@ def toml_file(random: random.Random, data: bytes, others: tuple[bytes, ...] = ()
         if not lines:
             break
     return "\n".join(lines).encode()
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of what was attacked."""
+    names = ("treefold", "numpy", "torch", "numba", "safetensors", "pydantic", "lxml", "pyarrow", "tree-sitter")
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12"]
+    return {
+        "commit": subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or "unknown",
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        **{name: version(name) for name in names},
+    }

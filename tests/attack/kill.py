@@ -15,16 +15,17 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
+
+from tests.attack.case import versions
 
 _TIMES: Final = ("seconds", "processor_seconds", "examples_per_second")
 _SIGNALS: Final = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 _GRID: Final = """name = "killed"
 seeds = [0, 1]
 [training]
-epochs = 6
+epochs = 20
 batch_size = 20
 checkpoint_minutes = 0.0001
 [[models]]
@@ -33,19 +34,22 @@ aggregator = "sum"
 state_size = 3
 """
 _LONG: Final = 600
+_MOST_KILLS: Final = 8
 
 
 class Place:
-    """The data of the runs, and the undisturbed outcomes."""
+    """The data of the runs, and the undisturbed outcomes; ``seconds`` is how long each kind of run takes."""
 
     def __init__(self, folder: Path, kinds: tuple[str, ...]) -> None:
         self.folder = folder
         self.environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         _done(self.start("data", "listops", "--size", 200, "--max-nodes", 40, "--out", folder / "data"))
         (folder / "grid.toml").write_text(_GRID)
-        _done(self.train("whole run"))
-        if "sweep" in kinds:
-            _done(self.sweep("whole sweep"))
+        self.seconds: dict[str, float] = {}
+        for kind in kinds:
+            began = time.monotonic()
+            _done(self.go(kind, f"whole {kind}"))
+            self.seconds[kind] = time.monotonic() - began
 
     def start(self, *words: object) -> "subprocess.Popen[str]":
         """Start a command in a process group of its own."""
@@ -60,13 +64,17 @@ class Place:
             start_new_session=True,
         )
 
+    def go(self, kind: str, name: str) -> "subprocess.Popen[str]":
+        """Start a training or a sweep, or resume it."""
+        return self.train(name) if kind == "run" else self.sweep(name)
+
     def train(self, name: str, *more: str) -> "subprocess.Popen[str]":
         """Start a training, or resume it."""
         run = self.folder / name
         if (run / "checkpoint.safetensors").is_file():
             return self.start("train", self.folder / "data", "--out", run, "--resume")
         shutil.rmtree(run, ignore_errors=True)  # killed before it was a run
-        settings = ("epochs=8", "state_size=3", "patience=none", "checkpoint_minutes=0.0001", *more)
+        settings = ("epochs=30", "state_size=3", "patience=none", "checkpoint_minutes=0.0001", *more)
         return self.start(
             "train", self.folder / "data", "--out", run, *(word for each in settings for word in ("--set", each))
         )
@@ -89,24 +97,23 @@ class Place:
         return (folder / "model.safetensors").read_bytes(), kept
 
 
-def interrupted(place: Place, kind: str, rng: random.Random, typical: float) -> str:
-    """Kill a run one to three times, finish it, and return what is wrong with its outcome, or an empty text."""
+def interrupted(place: Place, kind: str, rng: random.Random, kills: Counter[str]) -> str:
+    """Kill a run one to eight times, finish it, and return what is wrong with its outcome, or an empty text."""
     name = f"killed {kind}"
     shutil.rmtree(place.folder / name, ignore_errors=True)
-    start: Callable[[str], subprocess.Popen[str]] = place.train if kind == "run" else place.sweep
-    for _ in range(rng.choice((1, 1, 2, 3))):
-        process = start(name)
-        time.sleep(rng.random() * typical)
-        victim = process.pid
-        if kind == "sweep" and rng.random() < 0.5:
-            victim = rng.choice(_children(process.pid) or [process.pid])
+    for _ in range(rng.randint(1, _MOST_KILLS)):
+        process = place.go(kind, name)
+        time.sleep(rng.random() * place.seconds[kind])
+        worker = rng.choice(_children(process.pid) or [None]) if kind == "sweep" and rng.random() < 0.5 else None
         how = rng.choice(_SIGNALS)
-        with contextlib.suppress(ProcessLookupError):  # it may have ended
-            os.kill(victim, how)
+        if process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):  # a worker may have ended
+                os.kill(worker or process.pid, how)
+                kills[f"{how.name} to a {'worker' if worker else kind}"] += 1
         said = process.communicate(timeout=_LONG)[1]
         if "Traceback" in said or "internal error" in said:
             return f"{how.name}: {said[-300:]}"
-    process = start(name)
+    process = place.go(kind, name)
     said = process.communicate(timeout=_LONG)[1]
     if process.returncode:
         return f"resuming ended with {process.returncode}: {said[-300:]}"
@@ -131,17 +138,11 @@ def folder_removed(place: Place) -> str:
         time.sleep(0.05)
     (place.folder / "removed").rename(place.folder / "gone")  # at once, while files are being written
     shutil.rmtree(place.folder / "gone", ignore_errors=True)
-    said = process.communicate(timeout=_LONG)[1]
-    errors = [line for line in said.splitlines() if line.startswith("error:")]
-    return (
-        ""
-        if process.returncode in (1, 2) and len(errors) == 1 and "internal" not in said
-        else f"{process.returncode}: {said[-300:]}"
-    )
+    return _one_error(process)
 
 
 def disk_full(place: Place) -> str:
-    """Train on a file system that is full after a while; with more space, the run goes on."""
+    """Train on a file system that is full after a while: one error; with more space, the run goes on."""
     disk = place.folder / "disk"
     disk.mkdir(exist_ok=True)
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(disk)], capture_output=True).returncode:
@@ -150,12 +151,13 @@ def disk_full(place: Place) -> str:
         process = place.train("disk/run")
         while process.poll() is None and not (disk / "run" / "metrics.jsonl").exists():
             time.sleep(0.02)
-        with contextlib.suppress(OSError):
-            (disk / "more").write_bytes(b"x" * 250_000)
-        said = process.communicate(timeout=_LONG)[1]
-        if process.returncode not in (0, 1, 2) or "Traceback" in said or "internal" in said:
-            return f"{process.returncode}: {said[-300:]}"
-        (disk / "filler").unlink(missing_ok=True)
+        with contextlib.suppress(OSError), (disk / "filler").open("wb", buffering=0) as file:
+            while file.write(bytes(2**12)):
+                pass
+        problem = _one_error(process)
+        if problem:
+            return problem
+        (disk / "filler").unlink()
         process = place.train("disk/run")
         said = process.communicate(timeout=_LONG)[1]
         if process.returncode:
@@ -163,6 +165,14 @@ def disk_full(place: Place) -> str:
         return "" if place.outcome("disk/run") == place.outcome("whole run") else "another outcome than undisturbed"
     finally:
         subprocess.run(["umount", "-l", str(disk)], check=False)
+
+
+def _one_error(process: "subprocess.Popen[str]") -> str:
+    """Return what is wrong unless a command ends with one error."""
+    said = process.communicate(timeout=_LONG)[1]
+    errors = [line for line in said.splitlines() if line.startswith("error:")]
+    fine = process.returncode in (1, 2) and len(errors) == 1 and "internal" not in said and "Traceback" not in said
+    return "" if fine else f"{process.returncode}: {said[-300:]}"
 
 
 def _children(pid: int) -> list[int]:
@@ -180,14 +190,12 @@ def _done(process: "subprocess.Popen[str]") -> None:
 
 def attack(runs: int, seed: int, kinds: tuple[str, ...] = ("run", "sweep"), *, others: bool = True) -> dict[str, Any]:
     """Kill as many runs, and return counts and findings."""
-    rng, counts, findings = random.Random(seed), Counter[str](), list[str]()
+    rng, counts, kills, findings = random.Random(seed), Counter[str](), Counter[str](), list[str]()
     with tempfile.TemporaryDirectory(prefix="treefold-kill-") as folder:
-        began = time.monotonic()
         place = Place(Path(folder), kinds)
-        typical = (time.monotonic() - began) / 2
         for number in range(runs):
             kind = kinds[number % len(kinds)]
-            problem = interrupted(place, kind, rng, typical)
+            problem = interrupted(place, kind, rng, kills)
             counts[kind] += 1
             if problem:
                 findings.append(f"{kind} {number}: {problem}")
@@ -202,7 +210,13 @@ def attack(runs: int, seed: int, kinds: tuple[str, ...] = ("run", "sweep"), *, o
                 counts[name if not problem.startswith("SKIPPED") else f"{name}, {problem}"] += 1
                 if problem and not problem.startswith("SKIPPED"):
                     findings.append(f"{name}: {problem}")
-    return {"seed": seed, "counts": dict(counts), "findings": findings}
+    return {
+        "seed": seed,
+        "counts": dict(counts),
+        "kills": {"all": kills.total(), **dict(sorted(kills.items()))},
+        "findings": findings,
+        "versions": versions(),
+    }
 
 
 def main() -> int:
