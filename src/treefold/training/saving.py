@@ -27,6 +27,7 @@ VERSION: Final = 1
 _MOST_OUTPUTS: Final = 10**9
 _CHECKSUM: Final = "crc32"
 CONFIG, VOCABULARY, WEIGHTS = "config.toml", "vocabulary.json", "model.safetensors"
+_OTHER_FOLDERS: Final = {"dataset.json": "a data set", "sweep.json": "a sweep, whose runs are in its folder runs"}
 
 
 @final
@@ -80,7 +81,10 @@ def load_model(folder: str | os.PathLike[str]) -> SavedModel:
     folder = Path(folder)
     for name in (CONFIG, VOCABULARY, WEIGHTS):
         if not (folder / name).is_file():
-            state = f"one without {name}" if folder.is_dir() else "no such directory"
+            state = next(
+                (what for sign, what in _OTHER_FOLDERS.items() if (folder / sign).is_file()),
+                f"one without {name}" if folder.is_dir() else "no such directory",
+            )
             raise ModelFileError(
                 f"{folder}: expected the directory of a model or run, got {state}; make one with `treefold train` or save()."
             )
