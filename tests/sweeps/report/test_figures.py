@@ -74,7 +74,7 @@ def test_the_learning_curve_is_the_mean_as_far_as_all_seeds_went() -> None:
         result("g", "X", 4, 2, seed=0, groups={}, curves={"validation_score": [0.2, 0.4, 0.9]}),
         result("g", "X", 4, 2, seed=1, groups={}, curves={"validation_score": [0.4, 0.8]}),
     ]
-    assert "X reaches 60.0 % after 2 epochs" in figures(*lines)["g-curves"].description
+    assert "X reaches 60.0 % in epoch 2" in figures(*lines)["g-curves"].description
 
 
 def test_without_matplotlib_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,7 +218,7 @@ def test_the_confusion_matrix_is_that_of_the_best_added_up_over_seeds() -> None:
     found = figures(*lines, worse)["g-confusion"]
     total = np.sum(matrices, axis=0)
     assert [int(text) for text in texts(found) if text.isdigit()] == total.flatten().tolist()
-    assert f"{np.trace(total)} of {total.sum()} right. <no> taken for y\x00es 4 times" in found.description
+    assert f"{np.trace(total)} of {total.sum()} right. <no> taken for y\x00es: 4" in found.description
     assert {"<no>", r"y\x00es"} <= set(texts(found)) and "\x00" not in found.inline()
     assert "g-confusion" not in figures(of("Sum", 3))
     assert "g-confusion" not in figures(of("Sum", 3, classes=["a", "b"], confusion=[[1, 2]]))  # damaged

@@ -517,7 +517,7 @@ def _curves(study: Study) -> Figure | None:
         _end_at_bounds(axes, measure)
 
     said = [
-        f"{shown.name} reaches {measure.short(float(np.nanmax(mean)))} after {int(np.nanargmax(mean)) + 1} epochs"
+        f"{shown.name} reaches {measure.short(float(np.nanmax(mean)))} in epoch {int(np.nanargmax(mean)) + 1}"
         for shown, found in curves
         if not np.isnan(mean := mean_curve(found)).all()
     ]
@@ -571,7 +571,7 @@ def _confusion(study: Study) -> Figure | None:
     order = np.argsort(-wrong, axis=None, kind="stable")[:3]
     pairs = [divmod(int(place), len(classes)) for place in order if wrong.flat[place]]
     said = [
-        f"{top.first.classes[row]} taken for {top.first.classes[column]} {wrong[row, column]:,} times"
+        f"{top.first.classes[row]} taken for {top.first.classes[column]}: {wrong[row, column]:,}"
         for row, column in pairs
     ]
     return Figure(
