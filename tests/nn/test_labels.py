@@ -151,8 +151,8 @@ def test_a_label_with_features_is_known_if_its_parts_are() -> None:
     assert Features(["dog"], 3, ngrams=True).knows(Vocabulary(["dog", "dogs"])).tolist() == [True, False]
 
 
-@given(st.lists(text_tree, min_size=1, max_size=5), st.integers(1, 3), st.booleans())
-def test_frequent_labels_are_in_so_many_trees(trees: list[Tree], least: int, edges: bool) -> None:
+@given(st.lists(text_tree, min_size=1, max_size=5), st.integers(1, 3), st.integers(1, 4), st.booleans())
+def test_frequent_labels_are_in_so_many_trees(trees: list[Tree], least: int, most: int, edges: bool) -> None:
     trees = [tree.map(lambda label: "f:x" if label == "f" else label) for tree in trees]
     counts: Counter[str] = Counter()
     for tree in trees:
@@ -164,3 +164,7 @@ def test_frequent_labels_are_in_so_many_trees(trees: list[Tree], least: int, edg
     expected = sorted(name for name, count in counts.items() if count >= least)
     forest = Forest([*trees, Tree("of another forest")])[: len(trees)]
     assert frequent_labels(forest, least, edges=edges) == expected
+    few = frequent_labels(forest, least, most, edges=edges)
+    assert len(few) == min(most, len(expected)) and few == sorted(few) and set(few) <= set(expected)
+    others = [counts[name] for name in expected if name not in few]
+    assert max(others, default=0) <= min((counts[name] for name in few), default=0)

@@ -226,6 +226,7 @@ def test_labels_of_too_few_trees_have_no_row_of_their_own() -> None:
     assert labels == Labels((), ("<unk>", "b", "f")) and (settings.labels, settings.label_size) == ("onehot", 3)
     settings, labels = chosen(forest, min_count=2)  # operators are kept
     assert labels == Labels(("f", "g"), ("<unk>", "b"))
+    assert chosen(forest, max_labels=1, per_label=False)[1].names == ("<unk>", "f")
     assert chosen(forest, min_count=9, per_label=False, labels="embedding")[1].names == ("<unk>",)
     assert chosen(Forest(["(f 10)", "(f 9)", "(f 9)"]), min_count=2, labels="thermometer")[1].names == ("9",)
     assert chosen(Forest(["(<unk> a)"]), label_dropout=0.1)[1] == Labels(("<unk>",), ("a",))  # an operator of this name

@@ -66,6 +66,17 @@ def test_formulas_have_a_cell_for_each_operator_and_pages_read_all_nodes_along_s
     assert pages.arity == 2 and pages.labels == "embedding"
 
 
+def test_of_very_many_labels_the_most_frequent_have_vectors() -> None:
+    """Otherwise a step costs as much as there are labels, and more trees have more labels: quadratic time."""
+    many = Forest([f"(r {' '.join(f'a{number + place}' for place in range(9))})" for number in range(0, 24_000, 4)])
+    recipe = choose(RunSettings(), facts_of(many), len(many))
+    assert recipe.settings.model.max_labels == 20_000 and len(recipe.labels.names) == 20_001
+    assert {"<unk>", "r"} <= set(recipe.labels.names)
+    assert any("all but the 20,000 most frequent" in reason for reason in recipe.reasons)
+    assert chosen(many, model=ModelSettings(max_labels=None)).model.max_labels is None
+    assert chosen(PAGES).model.max_labels is None
+
+
 def test_given_settings_stay_and_the_word_none_switches_one_off() -> None:
     model = ModelSettings.of({"readout": "max", "wide": False, "state_size": 5})
     training = TrainingSettings.of({"epochs": 3, "clip": "none", "optimiser": "adadelta"})

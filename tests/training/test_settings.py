@@ -240,8 +240,9 @@ def test_meanings_name_all_parts_of_the_registries() -> None:
 def test_what_is_said_to_come_from_the_data_is_what_the_recipe_chooses() -> None:
     said = {row.name for row in describe_settings() if row.default.startswith("from the data")}
     wide = [f"(p {' '.join(f'(b a{number} p)' for number in range(70))})"] * 9
+    many = [f"(p {' '.join(f'(b a{number} p)' for number in range(20_001))})"]
     found = set()
-    for trees in (["(and a (or b a))"], wide):
+    for trees in (["(and a (or b a))"], wide, many):
         facts = facts_of(Forest(trees))
         chosen = choose(RunSettings(), facts, 9).settings
         for before, after in ((RunSettings().model, chosen.model), (RunSettings().training, chosen.training)):

@@ -68,6 +68,7 @@ _MODEL = (
     "readout",
     "wide",
     "min_count",
+    "max_labels",
     "label_dropout",
     "edge_labels",
     "embeddings",
@@ -133,6 +134,7 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
       several joined by +, as in "root+mean".
     - ``wide``: adds a linear part that counts labels and pairs of labels.
     - ``min_count``: labels that fewer training trees have count as ``<unk>``.
+    - ``max_labels``: at most so many labels have a vector, those of the most trees; others count as ``<unk>``.
     - ``label_dropout``: the probability with which, in training, a label counts as ``<unk>``.
     - ``edge_labels``: ``nsubj:dog`` is the label ``dog`` at an edge ``nsubj`` to its parent.
     - ``embeddings``: a file of word vectors, with which the labels start.
@@ -185,6 +187,7 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
         readout: str | None = None,
         wide: bool | None = None,
         min_count: int | None = None,
+        max_labels: int | None = None,
         label_dropout: float | None = None,
         edge_labels: bool | None = None,
         embeddings: str | None = None,
@@ -232,6 +235,7 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
         self.readout = readout
         self.wide = wide
         self.min_count = min_count
+        self.max_labels = max_labels
         self.label_dropout = label_dropout
         self.edge_labels = edge_labels
         self.embeddings = embeddings

@@ -321,36 +321,47 @@ def label_name(label: str) -> str:
     return _EDGE + label if label.endswith(_EDGE) and label != _EDGE else label
 
 
-def frequent_labels(forest: Forest, min_count: int | None = None, *, edges: bool = False) -> list[str]:
+def frequent_labels(
+    forest: Forest, min_count: int | None = None, max_labels: int | None = None, *, edges: bool = False
+) -> list[str]:
     """Return the labels that at least ``min_count`` trees of a forest have, sorted; with ``edges``, the features of labels.
+
+    If there are more than ``max_labels``, those that most trees have are returned.
 
     >>> frequent_labels(Forest(["(f a a)", "(f b)", "(g b)"]), 2)
     ['b', 'f']
+    >>> frequent_labels(Forest(["(f a a)", "(f b)", "(g b)"]), max_labels=3)
+    ['a', 'b', 'f']
     >>> frequent_labels(Forest(["(saw nsubj:dog obj:dog)"]), edges=True)
     ['dog', 'nsubj:', 'obj:', 'saw']
     """
     texts, has_text = forest.vocabulary, forest.labels >= 0
     labels, trees = forest.labels[has_text], np.repeat(np.arange(len(forest)), forest.sizes)[has_text]
     if not edges:
-        return sorted(_frequent(list(texts), np.arange(len(texts)), labels, trees, min_count or 1))
+        counts = _tree_counts(list(texts), np.arange(len(texts)), labels, trees)
+        return _most_frequent(counts, min_count, max_labels)
     parts = [split_edge(text) for text in texts]
-    kept = []
+    counts = {}
     for features in (
         [label_name(label) for _, label in parts],
         [None if edge is None else edge_name(edge) for edge, _ in parts],
     ):
         codes = {name: code for code, name in enumerate(dict.fromkeys(features))}
-        kept += _frequent(
-            list(codes), np.array([codes[name] for name in features], np.int64), labels, trees, min_count or 1
-        )
-    return sorted(kept)
+        counts |= _tree_counts(list(codes), np.array([codes[name] for name in features], np.int64), labels, trees)
+    return _most_frequent(counts, min_count, max_labels)
 
 
-def _frequent(names: list[Any], codes: Ints, labels: npt.NDArray[Any], trees: Ints, least: int) -> list[str]:
-    """Return the names, except None, that so many trees have; ``codes`` (D,) are the names of a vocabulary's labels."""
+def _most_frequent(counts: dict[str, int], least: int | None, most: int | None) -> list[str]:
+    """Return the names with at least this count, sorted; of more than ``most``, those with the greatest counts."""
+    names = sorted(name for name, count in counts.items() if count >= (least or 1))
+    return names if most is None else sorted(sorted(names, key=lambda name: -counts[name])[:most])
+
+
+def _tree_counts(names: list[Any], codes: Ints, labels: npt.NDArray[Any], trees: Ints) -> dict[str, int]:
+    """Return how many trees have each name, except None; ``codes`` (D,) are the names of a vocabulary's labels."""
     pairs = np.unique(trees * max(len(names), 1) + codes[labels])
     counts = np.bincount(pairs % max(len(names), 1), minlength=len(names))
-    return [names[code] for code in np.flatnonzero(counts >= least).tolist() if names[code] is not None]
+    return {name: count for name, count in zip(names, counts.tolist(), strict=True) if name is not None}
 
 
 @final

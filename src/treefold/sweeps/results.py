@@ -23,6 +23,7 @@ _ADDED_LATER: Final[dict[str, dict[str, Any]]] = {  # keys of older runs lack th
         "comparison": "tensor",
         "levels": 5,
         "min_count": None,
+        "max_labels": None,
         "label_dropout": 0.0,
         "edge_labels": False,
         "embeddings": None,

@@ -166,10 +166,10 @@ def _label_names(settings: ModelSettings, facts: Facts, operators: Sequence[str]
         raise ConfigurationError(
             "edge_labels=true expects one cell for all nodes, got per_label=true; leave per_label out."
         )
-    if settings.min_count is None and not settings.edge_labels:
+    if settings.min_count is None and settings.max_labels is None and not settings.edge_labels:
         names: Iterable[str] = sorted({*facts.inner, *facts.leaves})
     else:
-        names = frequent_labels(facts.forest, settings.min_count, edges=settings.edge_labels)
+        names = frequent_labels(facts.forest, settings.min_count, settings.max_labels, edges=settings.edge_labels)
     own = set(operators)
     return tuple(name for name in names if name not in own)
 
@@ -250,7 +250,8 @@ def _open_labels(settings: ModelSettings, kind: str, operators: tuple[str, ...],
 
     ``<unk>`` has a row if training can teach it something: labels that too few trees have, dropped labels, parts of labels.
     """
-    asked = settings.min_count or settings.label_dropout or settings.edge_labels or settings.embeddings
+    rare = settings.min_count or settings.max_labels
+    asked = rare or settings.label_dropout or settings.edge_labels or settings.embeddings
     extra = [UNKNOWN] if kind == "ngrams" or (asked and kind in ("onehot", "embedding")) else []
     extra = [name for name in extra + [UNKNOWN_EDGE] * settings.edge_labels if name not in operators]
     names = (*extra, *(name for name in names if name not in extra))

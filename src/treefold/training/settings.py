@@ -323,6 +323,12 @@ class ModelSettings(Settings):
         "Raise it if most labels are rare; it also makes training faster.",
         chosen=True,
     )
+    max_labels: Count | None = _setting(
+        None,
+        "At most so many labels have a vector: those of the most trees. Others count as `<unk>`.",
+        "Lower it if a step is slow because of the labels; raise it if rare labels matter.",
+        chosen=True,
+    )
     label_dropout: Share = _setting(
         0.0,
         "The probability with which a label counts as `<unk>` in training.",
