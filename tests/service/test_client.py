@@ -1,6 +1,7 @@
 """The client of a service gives what the model gives, and errors of ours."""
 
 import socket
+import threading
 from collections.abc import Iterator
 
 import numpy as np
@@ -67,6 +68,55 @@ def test_a_service_that_cannot_be_reached_is_a_service_error() -> None:
         port = place.getsockname()[1]
     with pytest.raises(ServiceError, match=r"expected a service at http://127.0.0.1:.*refused; start it"):
         Client(f"http://127.0.0.1:{port}").models()
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{", "expected a service at"),  # it ends too early
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n" + b"[" * 1000, "expected a service at"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n\xff\xfe\xfd\xfc", "expected a service at"),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]",
+            "expected the answer of a service of treefold, got another",
+        ),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}",
+            "expected the answer of a service of treefold, got another",
+        ),
+        (b"HTTP/1.1 500 No\r\nContent-Length: 9\r\n\r\n{", "expected the answer of a service of treefold, got 500 No"),
+        (b"good morning\r\n\r\n", "expected a service at"),
+        (b"", "expected a service at"),
+    ],
+)
+def test_whatever_another_program_answers_is_a_service_error(answer: bytes, said: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as place:
+
+        def reply() -> None:
+            connection, _ = place.accept()
+            with connection:
+                connection.recv(10_000)
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=reply)
+        thread.start()
+        with pytest.raises(ServiceError, match=said):
+            Client(f"http://127.0.0.1:{place.getsockname()[1]}").models()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    "url", ["localhost", "ftp://a", "http://", "http://[::1", "http://a:b", "http://a\n", "", None]
+)
+def test_what_is_no_address_is_refused(url: str) -> None:
+    with pytest.raises(ConfigurationError, match="Client expects an address such as http://localhost:8000, got"):
+        Client(url)
+
+
+def test_a_key_that_cannot_be_sent_is_refused_and_not_shown() -> None:
+    with pytest.raises(ConfigurationError, match="api_key expects printable ASCII characters, got others") as problem:
+        Client("http://localhost:8000", "open\nsesame")
+    assert "sesame" not in str(problem.value)
 
 
 def test_the_key_is_sent_and_a_refusal_is_a_service_error() -> None:

@@ -4,6 +4,8 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import Iterable, Iterator, Sequence
+from http.client import HTTPException
+from reprlib import repr as shortened
 from typing import Any, Final, final
 from urllib.parse import urlsplit
 
@@ -11,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treefold.errors import ConfigurationError, ServiceError, TreefoldError
+from treefold.files import parse_json
 from treefold.trees.tree import Tree
 
 Subject = Tree | str | Sequence[Tree | str]
@@ -37,11 +40,12 @@ class Client:
     """
 
     def __init__(self, url: str, api_key: str | None = None, *, timeout: float = 60.0) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.netloc:
+        if not _is_address(url):
             raise ConfigurationError(
-                f"Client expects an address such as http://localhost:8000, got {url!r}; give it whole."
+                f"Client expects an address such as http://localhost:8000, got {shortened(url)}; give it whole."
             )
+        if api_key is not None and not (api_key.isascii() and api_key.isprintable()):
+            raise ConfigurationError("api_key expects printable ASCII characters, got others; check the key.")
         self.url, self._key, self._timeout = url.rstrip("/"), api_key, timeout
 
     def __repr__(self) -> str:
@@ -49,7 +53,7 @@ class Client:
 
     def models(self) -> list[dict[str, Any]]:
         """Return the facts about each model: its name, task, classes, formats; the first answers if none is named."""
-        found: list[dict[str, Any]] = self._ask("/models")["models"]
+        found: list[dict[str, Any]] = self._ask("/models", "models")
         return found
 
     def answers(
@@ -63,7 +67,7 @@ class Client:
         """Return for each tree or pair what `treefold predict` prints: ``prediction``, and ``probabilities`` if there are any."""
         options = {"model": model, "format": format, "unknown": unknown}
         return [
-            answer for body in _bodies(subjects) for answer in self._ask("/predict", {**body, **options})["predictions"]
+            answer for body in _bodies(subjects) for answer in self._ask("/predict", "predictions", {**body, **options})
         ]
 
     def predict(self, subjects: Iterable[Subject], **options: Any) -> list[Any]:
@@ -83,14 +87,16 @@ class Client:
         """Return the answers about all subtrees of one tree or pair, and the subtrees that matter most."""
         one = _texts(subject)
         body = {"tree": one[0]} if len(one) == 1 else {"left": one[0], "right": one[1]}
-        return self._ask("/explain", {**body, "occlude": occlude, "top": top, **options})
+        found: dict[str, Any] = self._ask("/explain", None, {**body, "occlude": occlude, "top": top, **options})
+        return found
 
     def embed(self, subjects: Iterable[Subject], **options: Any) -> npt.NDArray[np.float32]:
         """Return the root states, a row for each tree; of a pair, the left one first."""
-        rows = [row for body in _bodies(subjects) for row in self._ask("/embed", {**body, **options})["states"]]
+        rows = [row for body in _bodies(subjects) for row in self._ask("/embed", "states", {**body, **options})]
         return np.array(rows, np.float32)
 
-    def _ask(self, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    def _ask(self, path: str, entry: str | None, body: dict[str, Any] | None = None) -> Any:
+        """Send a request; return an entry of the answer, or all of it."""
         headers = {
             "Content-Type": "application/json",
             **({"Authorization": f"Bearer {self._key}"} if self._key else {}),
@@ -99,11 +105,15 @@ class Client:
         request = urllib.request.Request(self.url + path, data, headers)
         try:
             with urllib.request.urlopen(request, timeout=self._timeout) as answer:
-                found: dict[str, Any] = json.load(answer)
-                return found
+                found = parse_json(answer.read().decode())
+            return found if entry is None else found[entry]
         except urllib.error.HTTPError as problem:
             raise _error(self.url, problem) from None
-        except (OSError, ValueError) as problem:
+        except (LookupError, TypeError):
+            raise ServiceError(
+                f"{self.url}: expected the answer of a service of treefold, got another one; check the address."
+            ) from None
+        except (OSError, ValueError, HTTPException) as problem:
             reason = getattr(problem, "reason", None) or problem
             raise ServiceError(
                 f"expected a service at {self.url}, got {str(reason) or type(problem).__name__}; start it with `treefold serve`."
@@ -114,12 +124,20 @@ def _error(url: str, problem: urllib.error.HTTPError) -> TreefoldError:
     """Turn an answer that is an error into one of ours; only those about the request itself are no fault of the service."""
     with problem:
         try:
-            message = json.loads(problem.read())["error"]["message"]
-        except (OSError, ValueError, LookupError, TypeError):
+            message = parse_json(problem.read().decode())["error"]["message"]
+        except (OSError, ValueError, LookupError, TypeError, HTTPException):
             return ServiceError(
                 f"{url}: expected the answer of a service of treefold, got {problem.code} {problem.reason}; check the address."
             )
     return ConfigurationError(message) if problem.code in (404, 413, 422) else ServiceError(f"{url}: {message}")
+
+
+def _is_address(url: Any) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and url.isprintable() and parts.port != 0
+    except (ValueError, AttributeError):  # a wrong port, or no text
+        return False
 
 
 def _texts(subject: Subject) -> tuple[str, ...]:
