@@ -3,6 +3,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -16,10 +17,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests import runs
 from treefold import Forest
 from treefold.data.dataset import Dataset
 from treefold.data.generators import make_listops
-from treefold.errors import ConfigurationError, FileError, ModelFileError, TrainingError
+from treefold.errors import ConfigurationError, FileError, ModelFileError, TrainingError, TreefoldError
 from treefold.kernels.optimisers import FlatAdadelta
 from treefold.training import Examples, Progress, fit, resume, train
 from treefold.training.saving import load_model, read_tensors, write_tensors
@@ -338,6 +340,29 @@ def test_a_damaged_or_foreign_run_is_refused_in_words(whole: Path, tmp_path: Pat
     (tmp_path / "sweep.json").write_text("{}")
     with pytest.raises(ModelFileError, match="got a sweep, whose runs are in its folder runs; make one"):
         load_model(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('labels = "thermometer"', "", "expected the setting model.labels, got none"),
+        ('aggregator = "tucker"', "", "expected the setting model.aggregator, got none"),
+        ('aggregator = "tucker"', 'aggregator = "tuker"', "model.aggregator"),
+        ("state_size = 4", f"state_size = {10**30}", "expects weights that fit into memory"),
+        ("arity = 5", f"arity = {2**40}", "expects weights that fit into memory"),
+        ("seed = 0", f"seed = {2**63}", "training.seed"),
+        ("label_size = 10", "label_size = -1", "model.label_size"),
+    ],
+)
+def test_a_wrong_config_is_an_error_that_names_the_file(tmp_path: Path, old: str, new: str, said: str) -> None:
+    """Without ``labels``, a thermometer was taken for one-hot vectors: other answers without a word."""
+    folder = tmp_path / "run"
+    shutil.copytree(runs.listops().folder, folder)
+    text = (folder / "config.toml").read_text()
+    assert old + "\n" in text
+    (folder / "config.toml").write_text(text.replace(old + "\n", new + "\n"))
+    with pytest.raises(TreefoldError, match=f"config.toml: .*{re.escape(said)}"):
+        load_model(folder)
 
 
 def test_a_full_disk_keeps_the_last_good_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

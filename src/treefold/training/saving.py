@@ -14,7 +14,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from treefold.errors import FileError, ModelFileError
+from treefold.errors import FileError, ModelFileError, TreefoldError
 from treefold.files import atomic_file, read_json, require_place
 from treefold.nn.model import TreeModel
 from treefold.nn.randomness import seeded
@@ -27,6 +27,7 @@ VERSION: Final = 1
 _MOST_OUTPUTS: Final = 10**9
 _CHECKSUM: Final = "crc32"
 CONFIG, VOCABULARY, WEIGHTS = "config.toml", "vocabulary.json", "model.safetensors"
+_RESOLVED: Final = ("aggregator", "shared", "per_label", "labels", "label_size")  # a guess could give other answers
 _OTHER_FOLDERS: Final = {"dataset.json": "a data set", "sweep.json": "a sweep, whose runs are in its folder runs"}
 
 
@@ -90,9 +91,17 @@ def load_model(folder: str | os.PathLike[str]) -> SavedModel:
             )
     vocabulary = _vocabulary(folder / VOCABULARY)
     settings = RunSettings.of(read_toml(folder / CONFIG), str(folder / CONFIG))
+    missing = [name for name in _RESOLVED if getattr(settings.model, name) is None]
+    if missing:
+        raise ModelFileError(
+            f"{folder / CONFIG}: expected the setting model.{missing[0]}, got none; the model is damaged; restore a copy."
+        )
     labels = Labels(tuple(vocabulary["operators"]), tuple(vocabulary["labels"]), vocabulary.get("frozen", 0))
-    with seeded(0):  # the weights are replaced below
-        model = build_model(settings.model, labels, settings.task, vocabulary["outputs"])
+    try:
+        with seeded(0):  # the weights are replaced below
+            model = build_model(settings.model, labels, settings.task, vocabulary["outputs"])
+    except TreefoldError as problem:
+        raise type(problem)(f"{folder / CONFIG}: {problem}") from None
     weights = read_tensors(folder / WEIGHTS)
     if "wide.keys" in weights:
         sides = task_of(settings.task).trees
