@@ -306,3 +306,11 @@ def test_a_warm_start_keeps_units_and_levels() -> None:
     several = TreeRegressor(**FAST, warm_start=True).fit(TREES, np.eye(20)[:, :2])
     with pytest.raises(TrainingError, match="expects a y with the classes or columns of the last fit"):
         several.fit(TREES, np.eye(20)[:, :3])
+
+
+def test_a_node_with_a_million_children_trains_with_the_default_form() -> None:
+    forest = Forest([Tree("r", [Tree(label)] * 1_000_000) for label in "ab"])
+    model = TreeClassifier(state_size=2, hidden=(2,), epochs=1, wide=False, random_state=0).fit(forest, ["x", "y"])
+    assert model.saved_.settings.model.siblings and model.saved_.settings.training.clip == 1
+    found = model.predict_proba(forest)
+    assert np.isfinite(found).all() and np.allclose(found.sum(1), 1)
