@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 import treefold
 from benchmarks.cases import HEADLINE
@@ -47,7 +47,7 @@ def _measure(options: Options) -> Values:
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
         small_run(run)
-        with serving(run) as (_, port), _serving_plainly(run) as plain:
+        with serving(run) as (_, port, _), _serving_plainly(run) as plain:
             ports = {"service": port, "plain": plain}
             for name, each in ports.items():
                 _load(each, counts[name] // 4)  # everything is compiled and loaded then
@@ -78,22 +78,23 @@ def trees() -> list[str]:
 
 
 @contextmanager
-def serving(run: Path, *options: str) -> "Iterator[tuple[subprocess.Popen[str], int]]":
-    """Run `treefold serve` within the block; yield its process and its port."""
+def serving(run: Path, *options: str) -> "Iterator[tuple[subprocess.Popen[bytes], int, Path]]":
+    """Run `treefold serve` within the block; yield its process, its port, and the file of what it says."""
     command = [sys.executable, "-m", "treefold", "serve", str(run), "--port", "0", *options]
-    with _process(command) as process:
-        assert process.stderr is not None
-        while (found := re.search(r"http://127\.0\.0\.1:(\d+)", line := process.stderr.readline())) is None:
-            if not line:
+    # A file, because a pipe that nobody reads is full at some time, and whoever writes to it waits.
+    with tempfile.NamedTemporaryFile() as log, _process(command, log) as process:
+        while (found := re.search(r"http://127\.0\.0\.1:(\d+)", Path(log.name).read_text())) is None:
+            if process.poll() is not None:
                 raise TrainingError("the service of the benchmark has ended; run `treefold serve` to see why.")
-        yield process, int(found[1])
+            time.sleep(0.05)
+        yield process, int(found[1]), Path(log.name)
 
 
 @contextmanager
 def _serving_plainly(run: Path) -> Iterator[int]:
     with socket.create_server(("127.0.0.1", 0)) as place:
         port: int = place.getsockname()[1]
-    with _process(child_command(Path(__file__), "plain", run, port)) as process:
+    with _process(child_command(Path(__file__), "plain", run, port), subprocess.DEVNULL) as process:
         end = time.monotonic() + _LONGEST
         while True:
             with socket.socket() as client:
@@ -106,9 +107,9 @@ def _serving_plainly(run: Path) -> Iterator[int]:
 
 
 @contextmanager
-def _process(command: list[str]) -> Iterator["subprocess.Popen[str]"]:
+def _process(command: list[str], errors: IO[bytes] | int) -> Iterator["subprocess.Popen[bytes]"]:
     source = Path(treefold.__file__).parents[1]
-    with subprocess.Popen(command, env=child_environment(source), stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, env=child_environment(source), stderr=errors) as process:
         try:
             yield process
         finally:

@@ -10,6 +10,7 @@ import os
 import random
 import signal
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -318,7 +319,7 @@ def soak(minutes: Annotated[float, typer.Argument(help="How long to send request
     with tempfile.TemporaryDirectory() as folder:
         small_run(Path(folder) / "run")
         (served,) = open_models([Path(folder) / "run"]).values()
-        with serving(Path(folder) / "run", *_OPTIONS) as (process, port):
+        with serving(Path(folder) / "run", *_OPTIONS) as (process, port, log):
             found = Soak(served, port, process.pid, 60 * minutes)
             while len(found.workers()) < 2:
                 time.sleep(0.1)
@@ -330,9 +331,14 @@ def soak(minutes: Annotated[float, typer.Argument(help="How long to send request
             if left > 4:
                 found.fault(f"{left} files stayed open")
             process.terminate()
-            if process.wait(30) != 0:
-                found.fault(f"the service ended with {process.returncode}")
-    facts = {"minutes": minutes, **found.facts()}
+            try:
+                if process.wait(30) != 0:
+                    found.fault(f"the service ended with {process.returncode}")
+            except subprocess.TimeoutExpired:
+                found.fault("the service did not end within 30 s")
+                process.kill()
+            said = [line for line in log.read_text().splitlines()[2:] if "another one takes its place" not in line]
+    facts = {"minutes": minutes, **found.facts(), "said": said[:20], "lines_said": len(said)}
     sys.stdout.write(json.dumps(facts, indent=1) + "\n")
     sys.exit(1 if facts["problems"] else 0)
 

@@ -184,7 +184,7 @@ def test_a_model_that_learnt_nothing_says_so(caplog: pytest.LogCaptureFixture) -
 def test_trees_that_training_did_not_prepare_for_are_answered(caplog: pytest.LogCaptureFixture) -> None:
     model = TreeClassifier(**FAST).fit(FORMULAS, np.arange(60) % 2)
     found = model.predict(["(and a b a b a b)", "(a (or b a))", "(xor a (nand b))", "z"])
-    assert len(found) == 4 and "have more children than their cell has slots" in caplog.text
+    assert len(found) == 4 and "nodes with more children than their cell has slots" in caplog.text
     assert set(model.unknown_labels_) == {"xor", "nand", "z"}
 
 
