@@ -56,7 +56,8 @@ def _attack(child: Child, options: argparse.Namespace) -> int:
                     counts[name][outcome.kind] += 1
                     if outcome.kind in FINDINGS:
                         _keep(options, name, number, outcome, data, kept)
-    return _summary(options, counts)
+        _write_counts(options, counts)
+    return _summary(counts)
 
 
 def _keep(options: argparse.Namespace, name: str, number: int, outcome: Outcome, data: bytes, kept: set[str]) -> None:
@@ -74,15 +75,19 @@ def _keep(options: argparse.Namespace, name: str, number: int, outcome: Outcome,
     print(f"{name} {number}: {outcome.kind}: {outcome.detail}\n  python -m tests.attack --repeat {path}", flush=True)
 
 
-def _summary(options: argparse.Namespace, counts: dict[str, Counter[str]]) -> int:
+def _write_counts(options: argparse.Namespace, counts: dict[str, Counter[str]]) -> None:
+    cases = sum(map(Counter.total, counts.values()))
+    facts: dict[str, Any] = {"seed": options.seed, "cases": cases, "versions": versions(), "outcomes": counts}
+    options.keep.mkdir(parents=True, exist_ok=True)
+    (options.keep / "counts.json").write_text(json.dumps(facts, indent=1) + "\n")
+
+
+def _summary(counts: dict[str, Counter[str]]) -> int:
     kinds = ["answer", "refused", *FINDINGS]
     print("".join(f"{word:>14}" for word in ["cases", *kinds]) + "  target")
     total: Counter[str] = sum(counts.values(), Counter())
     for name, count in {**counts, "all": total}.items():
         print("".join(f"{number:>14,}" for number in [count.total(), *(count[kind] for kind in kinds)]) + f"  {name}")
-    facts: dict[str, Any] = {"seed": options.seed, "cases": total.total(), "versions": versions(), "outcomes": counts}
-    options.keep.mkdir(parents=True, exist_ok=True)
-    (options.keep / "counts.json").write_text(json.dumps(facts, indent=1) + "\n")
     return int(any(total[kind] for kind in FINDINGS))
 
 

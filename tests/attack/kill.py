@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,6 +36,7 @@ state_size = 3
 """
 _LONG: Final = 600
 _MOST_KILLS: Final = 8
+_SKIPPED: Final = "SKIPPED"
 
 
 class Place:
@@ -146,7 +148,7 @@ def disk_full(place: Place) -> str:
     disk = place.folder / "disk"
     disk.mkdir(exist_ok=True)
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(disk)], capture_output=True).returncode:
-        return "SKIPPED: a small tmpfs needs root"
+        return f"{_SKIPPED}: a small tmpfs needs root"
     try:
         process = place.train("disk/run")
         while process.poll() is None and not (disk / "run" / "metrics.jsonl").exists():
@@ -188,35 +190,32 @@ def _done(process: "subprocess.Popen[str]") -> None:
     assert process.returncode == 0, said
 
 
-def attack(runs: int, seed: int, kinds: tuple[str, ...] = ("run", "sweep"), *, others: bool = True) -> dict[str, Any]:
-    """Kill as many runs, and return counts and findings."""
+def attack(
+    runs: int, seed: int, kinds: tuple[str, ...] = ("run", "sweep"), *, others: bool = True
+) -> Iterator[dict[str, Any]]:
+    """Disturb as many runs; yield counts and findings after each of them."""
     rng, counts, kills, findings = random.Random(seed), Counter[str](), Counter[str](), list[str]()
+    checks = {"two at once": two_at_once, "folder removed": folder_removed, "disk full": disk_full} if others else {}
     with tempfile.TemporaryDirectory(prefix="treefold-kill-") as folder:
         place = Place(Path(folder), kinds)
-        for number in range(runs):
-            kind = kinds[number % len(kinds)]
-            problem = interrupted(place, kind, rng, kills)
-            counts[kind] += 1
-            if problem:
-                findings.append(f"{kind} {number}: {problem}")
-                print(findings[-1], flush=True)
-        for name, check in {
-            "two at once": two_at_once,
-            "folder removed": folder_removed,
-            "disk full": disk_full,
-        }.items():
-            if others:
-                problem = check(place)
-                counts[name if not problem.startswith("SKIPPED") else f"{name}, {problem}"] += 1
-                if problem and not problem.startswith("SKIPPED"):
-                    findings.append(f"{name}: {problem}")
-    return {
-        "seed": seed,
-        "counts": dict(counts),
-        "kills": {"all": kills.total(), **dict(sorted(kills.items()))},
-        "findings": findings,
-        "versions": versions(),
-    }
+        for number in range(-len(checks), runs):
+            if number < 0:
+                name = list(checks)[number]
+                problem = checks[name](place)
+            else:
+                name = kinds[number % len(kinds)]
+                problem = interrupted(place, name, rng, kills)
+            is_skipped = problem.startswith(_SKIPPED)
+            counts[f"{name}, {problem}" if is_skipped else name] += 1
+            if problem and not is_skipped:
+                findings.append(f"{name} {number}: {problem}")
+            yield {
+                "seed": seed,
+                "counts": dict(counts),
+                "kills": {"all": kills.total(), **dict(sorted(kills.items()))},
+                "findings": findings,
+                "versions": versions(),
+            }
 
 
 def main() -> int:
@@ -224,13 +223,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.attack.kill", description=__doc__)
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, help="a JSON file for the counts")
+    parser.add_argument("--out", type=Path, help="a JSON file for the counts; it is written after each run")
     options = parser.parse_args()
-    found = attack(options.runs, options.seed)
-    text = json.dumps(found, indent=1)
-    print(text)
-    if options.out is not None:
-        options.out.write_text(text + "\n")
+    found: dict[str, Any] = {"findings": []}
+    for found in attack(options.runs, options.seed):
+        if options.out is not None:
+            options.out.write_text(json.dumps(found, indent=1) + "\n")
+    print(json.dumps(found, indent=1))
     return int(bool(found["findings"]))
 
 

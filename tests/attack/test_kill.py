@@ -4,5 +4,5 @@ from tests.attack.kill import attack
 
 
 def test_a_killed_training_ends_as_an_undisturbed_one() -> None:
-    found = attack(1, 24, ("run",), others=False)
+    (found,) = attack(1, 24, ("run",), others=False)
     assert found["counts"] == {"run": 1} and found["findings"] == []
