@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
 
-from tests.attack.case import HANG, SIGNAL, Outcome, Target, outcome_of, random_for
+from tests.attack.case import HANG, SIGNAL, Outcome, outcome_of, random_for
 
 _INPUT: Final = "input"
 _MORE_MEMORY: Final = 4 * 2**30  # for a case: absurd sizes must not fill the machine
@@ -33,8 +33,8 @@ class Child:
         while waiting:
             self._ask(("numbers", target, seed, waiting))
             while waiting:
-                outcome = self._answer()
-                yield waiting[0], outcome, (self._place / _INPUT).read_bytes()
+                outcome, data = self._answer()
+                yield waiting[0], outcome, data
                 del waiting[0]
                 if outcome.kind in (SIGNAL, HANG):
                     break
@@ -43,7 +43,7 @@ class Child:
         """Run one input again."""
         (self._place / _INPUT).write_bytes(data)
         self._ask(("input", target, 0, []))
-        return self._answer()
+        return self._answer()[0]
 
     def close(self) -> None:
         """End the process and remove its files."""
@@ -60,18 +60,20 @@ class Child:
             assert self._pipe.poll(_SECONDS_TO_START) and self._pipe.recv() == "ready"
         self._pipe.send(question)
 
-    def _answer(self) -> Outcome:
+    def _answer(self) -> tuple[Outcome, bytes]:
+        """Return an outcome with its input: of a process that died or hangs, what the file has."""
         try:
             if self._pipe.poll(self._seconds):
-                found: Outcome = self._pipe.recv()
+                found: tuple[Outcome, bytes] = self._pipe.recv()
                 return found
             outcome = Outcome(HANG, f"no outcome within {self._seconds:g} s")
         except EOFError:
             self._process.join()
             code = self._process.exitcode
             outcome = Outcome(SIGNAL, signal.Signals(-code).name if code < 0 else f"the process ended with {code}")
+        data = (self._place / _INPUT).read_bytes()
         self._end()
-        return outcome
+        return outcome, data
 
     def _end(self) -> None:
         if self._process is not None:
@@ -106,9 +108,6 @@ def _work(pipe: "Connection[Any, Any]", place: Path) -> None:
             os.chdir(folder)
             if number is not None:
                 (place / _INPUT).write_bytes(TARGETS[name].make(random_for(name, seed, number)))
-            pipe.send(_judged(TARGETS[name], (place / _INPUT).read_bytes(), folder))
+            data = (place / _INPUT).read_bytes()
+            pipe.send((outcome_of(TARGETS[name], data, folder), data))
     shutil.rmtree(originals(), ignore_errors=True)
-
-
-def _judged(target: Target, data: bytes, folder: Path) -> Outcome:
-    return outcome_of(target, data, folder)

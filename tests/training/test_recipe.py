@@ -97,6 +97,14 @@ def test_given_settings_stay_and_the_word_none_switches_one_off() -> None:
     assert (given_form.aggregator, given_form.siblings, given_form.shared) == ("mean", False, True)
 
 
+@pytest.mark.parametrize("recipe", ["auto", "paper"])
+def test_answers_at_nodes_have_no_linear_part(recipe: str) -> None:
+    with pytest.raises(
+        ConfigurationError, match="wide=true expects one answer for each tree or pair, got the task 'node'"
+    ):
+        chosen(PAGES, task="node", recipe=recipe, model=ModelSettings(wide=True))
+
+
 def test_the_paper_recipe_is_the_paper_s() -> None:
     found = chosen(FORMULAS, recipe="paper")
     assert (found.training.optimiser, found.training.schedule, found.training.batch_size) == (

@@ -230,6 +230,14 @@ def test_every_setting_has_a_meaning_and_an_advice_when_to_change_it() -> None:
     assert len({row.meaning for row in rows}) == len(rows)
 
 
+@pytest.mark.parametrize("text", [f"a{'.b' * 100_000} = 1", f"[{'.'.join('ab' * 50_000)}]", "x = " + "[" * 100_000])
+def test_a_file_of_settings_that_is_nested_deeply_is_refused_at_once(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "deep.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigurationError, match=r"deep.toml: expected TOML, got .*; see toml.io for the format"):
+        read_toml(path)
+
+
 def test_meanings_name_all_parts_of_the_registries() -> None:
     meanings = {row.name: row.meaning for row in describe_settings()}
     registries: dict[str, Iterable[str]] = {"cell": CELLS, "aggregator": AGGREGATORS, "task": TASKS}

@@ -1,5 +1,6 @@
 """Targets of estimators: classes, numbers and weights, checked and coded."""
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from reprlib import repr as shortened
 from typing import Any, Final
@@ -172,6 +173,12 @@ def as_class_weights(class_weight: Any, classes: Array, codes: Ints, owner: str)
         if name not in known:
             raise ConfigurationError(
                 f"{owner} expects class_weight to name classes of y, got {name!r}{nearest(str(name), map(str, known))}."
+            )
+    for name, weight in class_weight.items():
+        is_number = isinstance(weight, (int, float, np.number)) and not isinstance(weight, np.complexfloating)
+        if not is_number or not 0 <= weight <= sys.float_info.max:
+            raise ConfigurationError(
+                f"{owner} expects the class_weight of {name!r} to be a number, finite and not negative, got {shortened(weight)}."
             )
     return np.array([float(class_weight.get(name, 1.0)) for name in known])
 

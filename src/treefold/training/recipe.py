@@ -6,6 +6,7 @@ Estimators, `treefold train` and sweeps all call `choose`; there is no other pla
 import math
 from typing import Any, Final, NamedTuple
 
+from treefold.errors import ConfigurationError
 from treefold.training.build import Facts, Labels, is_formula, resolve
 from treefold.training.settings import (
     ModelSettings,
@@ -52,6 +53,10 @@ def choose(settings: RunSettings, facts: Facts, examples: int) -> Recipe:
     >>> print(recipe.reasons[0])
     the widest node has 6 children: states follow the order of siblings, for any number of them
     """
+    if settings.model.wide and task_of(settings.task).per_node:
+        raise ConfigurationError(
+            f"wide=true expects one answer for each tree or pair, got the task {settings.task!r}; leave wide out."
+        )
     if settings.recipe == "paper":
         model, labels = resolve(settings.model, facts)
         return Recipe(settings.model_copy(update={"model": model}), labels, ("the paper's settings",))

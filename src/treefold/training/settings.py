@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import re
 import tomllib
 from collections.abc import Mapping
 from numbers import Integral, Real
@@ -640,10 +641,16 @@ def with_recipe(settings: RunSettings) -> RunSettings:
     return RunSettings.of(values, f"recipe {settings.recipe!r} with the settings that were given")
 
 
+_DEEPEST_KEY: Final = 100
+
+
 def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))  # some editors write a byte order mark
+        text = path.read_text(encoding="utf-8-sig")  # some editors write a byte order mark
+        if any(part.count(".") > _DEEPEST_KEY for part in re.split(r"[=,\[\]{}\n]", text)):
+            raise ValueError("keys nested too deeply")  # tomllib would take memory without bounds
+        return tomllib.loads(text)
     except OSError as problem:
         raise ConfigurationError(
             f"{path}: expected a file that can be read, got {problem.strerror or problem}."
