@@ -164,7 +164,7 @@ def test_what_the_model_does_not_know_is_said_in_words() -> None:
         evaluate(run.saved, unknown, check=LabelCheck(run.saved, "error"))
     check = LabelCheck(run.saved)
     assert evaluate(run.saved, unknown, check=check).count == 2
-    assert check.note() == "note: 1 label (1 of 4 nodes) was not in the training trees; it counts as <unk>"
+    assert check.note() == "note: the model does not know 1 label (1 of 4 nodes); it counts as <unk>"
     with pytest.raises(TreeError, match="tree 1 of the data set: node 'MAX' has 7 children, but arity=5"):
         wide = Dataset(Forest(["7", "(MAX 1 2 3 4 5 6 7)"]), np.zeros(2, np.int64), ("7",), {})
         evaluate(run.saved, wide, check=LabelCheck(run.saved, "error"))

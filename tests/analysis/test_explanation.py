@@ -171,7 +171,7 @@ def test_unknown_labels_are_shown_as_such() -> None:
     hostile = Tree("f", [Tree("<script>"), Tree("a")])
     found = model.explain(hostile)
     assert [row["known"] for row in found.nodes] == [False, True, True]
-    assert found.draw().endswith("\nnot in the training trees, count as <unk>: <script>")
+    assert found.draw().endswith("\nlabels that the model does not know, they count as <unk>: <script>")
     svg, page = found.to_svg(), found.to_html()
     dashed = [group.get("data-node") for group in ET.fromstring(svg).iter(f"{NS}g") if group[1].get("stroke-dasharray")]
     assert dashed == ["0"] and "unknown label, counts as <unk>" in nodes(svg)[0].title

@@ -222,7 +222,7 @@ def test_unknown_labels_count_as_unk_and_are_noted_or_are_errors(treefold: Treef
     done = treefold("predict", folder, stdin="(MAX 1 (NEW (MIN 3)) 2)\n(MAX eleven NEW)\n(MAX 1 2)")
     assert done.code == 0 and len(done.lines) == 3
     said = " ".join(done.said.split())
-    assert "note: 2 labels (3 of 12 nodes) were not in the training trees; they count as <unk>" in said
+    assert "note: the model does not know 2 labels (3 of 12 nodes); they count as <unk>" in said
     leaf = treefold("predict", folder, stdin="(MAX 1 NEW 2)").lines[0]["probabilities"]
     assert done.lines[0]["probabilities"] == leaf  # a node that is no operator has no children
     assert "note:" not in treefold("predict", folder, stdin="(MAX 1 2)").said

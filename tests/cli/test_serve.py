@@ -91,7 +91,7 @@ def test_a_run_that_is_being_trained_is_served_and_said_so(
         )
     finally:
         os.close(handle)
-    assert done.code == 0 and "run: tree; still being trained; this is the best model up to epoch 2" in done.said
+    assert done.code == 0 and "run: tree; still being trained; this is its model as of epoch 2" in done.said
     assert f"lrt: pair; examples of {runs.lrt().data_folder} open http://127.0.0.1:" in done.said
     assert seen["api_key"] == "open sesame" and seen["workers"] == 3 and list(seen["data"]) == ["lrt"]
 

@@ -27,7 +27,7 @@ from treefold.trees.drawing import shade
 from treefold.trees.forest import Forest
 from treefold.trees.tree import Tree
 
-TRAINING = "still being trained; this is the best model up to epoch 3"
+TRAINING = "still being trained; this is its model as of epoch 3"
 
 
 @functools.cache

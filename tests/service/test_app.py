@@ -379,7 +379,7 @@ def test_what_the_model_does_not_know_is_noted(service: Service) -> None:
     found = service.post("/predict", {"trees": ["(MAX 1 2)", "(MAX 1 zebra)", "(MAX 1 2 3 4 5 6 7 8)"]}).json
     plain, unknown, wide = found["predictions"]
     assert "notes" not in plain
-    assert unknown["notes"] == ["1 label (1 of 3 nodes) was not in the training trees; it counts as <unk>"]
+    assert unknown["notes"] == ["the model does not know 1 label (1 of 3 nodes); it counts as <unk>"]
     most = runs.listops().data.forest.arity
     assert wide["notes"] == [
         f"{8 - most} children are ignored: no node of the training trees with such a label had so many"

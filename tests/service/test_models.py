@@ -154,7 +154,7 @@ def test_a_run_that_is_being_trained_says_so(tmp_path: Path) -> None:
     handle = os.open(folder, os.O_RDONLY)
     fcntl.flock(handle, fcntl.LOCK_EX)
     try:
-        assert served(folder).note == "still being trained; this is the best model up to epoch 1"
+        assert served(folder).note == "still being trained; this is its model as of epoch 1"
         (folder / "metrics.jsonl").unlink()
         with pytest.raises(
             ModelFileError, match="expected a run of at least one epoch, got one before its first; wait"

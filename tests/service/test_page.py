@@ -289,7 +289,7 @@ def test_models_of_pairs_have_two_boxes(page: Page) -> None:
 
 def test_unknown_labels_are_said_to_be_unknown(page: Page) -> None:
     page.open("(and t maybe)")
-    assert "not in the training trees and counts as <unk>: maybe" in page.text("#notes")
+    assert "The model does not know a label; it counts as <unk>: maybe" in page.text("#notes")
     dashes = page.run(
         "return [...document.querySelectorAll('g.node > rect')].map((rect) => getComputedStyle(rect).strokeDasharray)"
     )

@@ -72,7 +72,11 @@ def test_of_very_many_labels_the_most_frequent_have_vectors() -> None:
     recipe = choose(RunSettings(), facts_of(many), len(many))
     assert recipe.settings.model.max_labels == 20_000 and len(recipe.labels.names) == 20_001
     assert {"<unk>", "r"} <= set(recipe.labels.names)
-    assert any("all but the 20,000 most frequent" in reason for reason in recipe.reasons)
+    assert "those of at least 2 trees, at most the 20,000 most frequent, have a learnt vector; others" in str(
+        recipe.reasons
+    )
+    settings = RunSettings(model=ModelSettings(max_labels=7, min_count=None))
+    assert "labels: all, at most the 7 most frequent, have" in str(choose(settings, facts_of(many), len(many)).reasons)
     assert chosen(many, model=ModelSettings(max_labels=None)).model.max_labels is None
     assert chosen(PAGES).model.max_labels is None
 
@@ -192,7 +196,7 @@ def test_a_model_that_learnt_nothing_says_so(caplog: pytest.LogCaptureFixture) -
 def test_trees_that_training_did_not_prepare_for_are_answered(caplog: pytest.LogCaptureFixture) -> None:
     model = TreeClassifier(**FAST).fit(FORMULAS, np.arange(60) % 2)
     found = model.predict(["(and a b a b a b)", "(a (or b a))", "(xor a (nand b))", "z"])
-    assert len(found) == 4 and "nodes with more children than their cell has slots" in caplog.text
+    assert len(found) == 4 and "they have more children than slots" in caplog.text
     assert set(model.unknown_labels_) == {"xor", "nand", "z"}
 
 

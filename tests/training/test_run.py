@@ -335,10 +335,10 @@ def test_a_damaged_or_foreign_run_is_refused_in_words(whole: Path, tmp_path: Pat
     with pytest.raises(ModelFileError, match=r"expected the directory of a model or run, got one without config.toml"):
         load_model(tmp_path)
     DATA.save(tmp_path / "data")
-    with pytest.raises(ModelFileError, match="expected the directory of a model or run, got a data set; make one"):
+    with pytest.raises(ModelFileError, match="expected the directory of a model or run, got a data set; train a model"):
         load_model(tmp_path / "data")
     (tmp_path / "sweep.json").write_text("{}")
-    with pytest.raises(ModelFileError, match="got a sweep, whose runs are in its folder runs; make one"):
+    with pytest.raises(ModelFileError, match="got a sweep; name one of the runs in its folder runs"):
         load_model(tmp_path)
 
 

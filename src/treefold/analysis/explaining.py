@@ -467,7 +467,8 @@ class Explanation:
 
     @property
     def _unknown_labels(self) -> str:
-        return f"not in the training trees, count as {UNKNOWN}: {fitted(', '.join(map(label_text, self.unknown)), 200)}"
+        labels = fitted(", ".join(map(label_text, self.unknown)), 200)
+        return f"labels that the model does not know, they count as {UNKNOWN}: {labels}"
 
     def _value(self, belief: Belief) -> Any:
         """Return an answer as `predict` gives it: classes may be numbers."""

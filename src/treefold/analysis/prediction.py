@@ -61,10 +61,8 @@ class LabelCheck:
             return None
         count, nodes = len(self.labels), self.labels.total()
         one = count == 1
-        labels, were = "label" if one else "labels", "was" if one else "were"
-        counts = "it counts" if one else "they count"
-        found = f"{count:,} {labels} ({nodes:,} of {self.nodes:,} nodes)"
-        return f"note: {found} {were} not in the training trees; {counts} as {UNKNOWN}"
+        labels, counts = ("label", "it counts") if one else ("labels", "they count")
+        return f"note: the model does not know {count:,} {labels} ({nodes:,} of {self.nodes:,} nodes); {counts} as {UNKNOWN}"
 
 
 def answered(

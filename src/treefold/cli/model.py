@@ -50,9 +50,7 @@ Format = Annotated[
 ]
 UnknownLabels = Annotated[
     str,
-    typer.Option(
-        "--unknown", help="Labels that the training trees did not have: they count as `<unk>`, or are an `error`."
-    ),
+    typer.Option("--unknown", help="Labels that the model does not know: they count as `<unk>`, or are an `error`."),
 ]
 _BAR: Final = 30
 _SHOWN_ERRORS: Final = 16

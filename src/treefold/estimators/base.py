@@ -134,7 +134,7 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
       several joined by +, as in "root+mean".
     - ``wide``: adds a linear part that counts labels and pairs of labels.
     - ``min_count``: labels that fewer training trees have count as ``<unk>``.
-    - ``max_labels``: at most so many labels have a vector, those of the most trees; others count as ``<unk>``.
+    - ``max_labels``: the largest number of labels with a vector, those found in the most trees; others count as ``<unk>``.
     - ``label_dropout``: the probability with which, in training, a label counts as ``<unk>``.
     - ``edge_labels``: ``nsubj:dog`` is the label ``dog`` at an edge ``nsubj`` to its parent.
     - ``embeddings``: a file of word vectors, with which the labels start.
@@ -148,7 +148,7 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
     after each epoch with the estimator, which can predict by then, and the metrics of the epoch, a dict; training ends early
     if one returns True. They are not saved.
 
-    ``unknown`` says how to treat labels that no training tree had: with "unk" they have the vector of ``<unk>``, with "error"
+    ``unknown`` says how to treat labels that the model does not know: with "unk" they have the vector of ``<unk>``, with "error"
     they raise; so do children that the model has no slot for, which "unk" ignores with a warning. If operators have their own
     cells, an inner node with an unknown label counts as a leaf. ``unknown_labels_`` has the unknown labels of the last
     prediction, or of ``validation_data`` after ``fit``, with their numbers of nodes. ``warm_start`` continues from the weights

@@ -195,8 +195,8 @@ class TreeEncoder(nn.Module):
         if (loses & ~is_unknown).any() and not self._has_warned:
             self._has_warned = True
             logger.warning(
-                "nodes with more children than their cell has slots, or with children below a label that only leaves had in "
-                "training: %d; these children are ignored; train with such trees, or with siblings=true for any number",
+                "nodes whose children were ignored: %d; they have more children than slots, or a label that only leaves had in "
+                "training; train with such trees, or set siblings=true for any number of children",
                 len(np.unique(batch.parents[loses & ~is_unknown])),
             )
         return replace(batch, parents=np.where(loses, -1, batch.parents), slots=np.where(loses, 0, batch.slots))

@@ -130,7 +130,7 @@ class Thermometer(Table):
 
 
 class LearntTable(Table):
-    """A learned row for each name and for ``more``, those of the last ``frozen`` names fixed; after them, a row of zeros."""
+    """A learnt row for each name and for ``more``, those of the last ``frozen`` names fixed; after them, a row of zeros."""
 
     frozen: Tensor
 
@@ -191,7 +191,7 @@ class LearntTable(Table):
 
 @final
 class Embedding(LearntTable):
-    """A learned vector for each label, from standard normal entries or from ``vectors`` that were trained before.
+    """A learnt vector for each label, from standard normal entries or from ``vectors`` that were trained before.
 
     The vectors of the last ``frozen`` names are not learnt. The row of ``<unk>``, if it is among the names, starts at zero.
 
@@ -207,7 +207,7 @@ class Embedding(LearntTable):
 
 @final
 class Features(LearntTable):
-    r"""The vector of a label is the sum of the learned vectors of its features.
+    r"""The vector of a label is the sum of the learnt vectors of its features.
 
     .. math:: x = v_{\mathrm{edge}} + v_{\mathrm{label}} + \frac{1}{\sqrt{k}} \sum_{i=1}^{k} v_{\mathrm{gram}_i}
 
@@ -326,7 +326,7 @@ def frequent_labels(
 ) -> list[str]:
     """Return the labels that at least ``min_count`` trees of a forest have, sorted; with ``edges``, the features of labels.
 
-    If there are more than ``max_labels``, those that most trees have are returned.
+    If there are more than ``max_labels``, those found in the most trees are returned.
 
     >>> frequent_labels(Forest(["(f a a)", "(f b)", "(g b)"]), 2)
     ['b', 'f']

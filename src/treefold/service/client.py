@@ -109,11 +109,11 @@ class Client:
             return found if entry is None else found[entry]
         except urllib.error.HTTPError as problem:
             raise _error(self.url, problem) from None
-        except (LookupError, TypeError):
+        except (ValueError, LookupError, TypeError, HTTPException):
             raise ServiceError(
                 f"{self.url}: expected the answer of a service of treefold, got another one; check the address."
             ) from None
-        except (OSError, ValueError, HTTPException) as problem:
+        except OSError as problem:
             reason = getattr(problem, "reason", None) or problem
             raise ServiceError(
                 f"expected a service at {self.url}, got {str(reason) or type(problem).__name__}; start it with `treefold serve`."

@@ -83,7 +83,7 @@ class Served:
     def answers(self, examples: Sequence[Trees], unknown: str = "unk") -> list[dict[str, Any]]:
         """Return for each example what `treefold predict` prints: ``prediction``, and ``probabilities`` or ``probability``.
 
-        With ``unknown="error"``, a label that the training trees did not have is an error, and so is a child without a slot.
+        With ``unknown="error"``, a label that the model does not know is an error, and so is a child without a slot.
         Otherwise ``notes`` say so, for the examples that have them.
         """
         examples = list(examples)
@@ -223,4 +223,4 @@ def _note(folder: Path) -> str:
     if not epochs and (training or (folder / CHECKPOINT).is_file()):
         remedy = "wait until it has ended one" if training else "go on with `treefold train --resume`"
         raise ModelFileError(f"{folder}: expected a run of at least one epoch, got one before its first; {remedy}.")
-    return f"still being trained; this is the best model up to epoch {epochs}" if training else ""
+    return f"still being trained; this is its model as of epoch {epochs}" if training else ""

@@ -25,9 +25,7 @@ _NODES, _STEPS = 6_000_000, 10_000  # that all epochs together have at the most,
 _MANY: Final = 4_000  # examples, from which on batches are twice as large
 _MANY_LABELS: Final = 64
 _RARE: Final = 2  # a label of fewer trees than this is <unk>
-_MOST_LABELS: Final = (
-    20_000  # each step costs as much as the table of labels has numbers: about as much as all the rest
-)
+_MOST_LABELS: Final = 20_000  # a step with so many takes about twice the time of one with few
 
 
 class Recipe(NamedTuple):
@@ -100,15 +98,13 @@ def _model(given: ModelSettings, facts: Facts, *, formula: bool, task: str) -> t
         )
     if not facts.vector_size:
         count = len({*facts.inner, *facts.leaves})
-        many = count > _MANY_LABELS
-        chosen |= {"labels": "embedding", "label_dropout": 0.05, "min_count": _RARE if many else None}
-        too_many = count > _MOST_LABELS and given.embeddings is None
-        chosen |= {"max_labels": _MOST_LABELS if too_many else None}
-        reasons.append(
-            f"{count:,} labels: each has a learnt vector"
-            + (f"; those of fewer than {_RARE} trees count as <unk>" if many else "")
-            + (f", and all but the {_MOST_LABELS:,} most frequent" if too_many else "")
-        )
+        chosen |= {"labels": "embedding", "label_dropout": 0.05, "min_count": _RARE if count > _MANY_LABELS else None}
+        chosen |= {"max_labels": _MOST_LABELS if count > _MOST_LABELS and given.embeddings is None else None}
+        made = _with(given, chosen)
+        which = f"those of at least {made.min_count} trees" if made.min_count else "all"
+        which += f", at most the {made.max_labels:,} most frequent," if made.max_labels else ""
+        others = "; others count as <unk>" if made.min_count or made.max_labels else ""
+        reasons.append(f"{count:,} labels: {which} have a learnt vector{others}")
     return _with(given, chosen), reasons
 
 

@@ -28,7 +28,10 @@ _MOST_OUTPUTS: Final = 10**9
 _CHECKSUM: Final = "crc32"
 CONFIG, VOCABULARY, WEIGHTS = "config.toml", "vocabulary.json", "model.safetensors"
 _RESOLVED: Final = ("aggregator", "shared", "per_label", "labels", "label_size")  # a guess could give other answers
-_OTHER_FOLDERS: Final = {"dataset.json": "a data set", "sweep.json": "a sweep, whose runs are in its folder runs"}
+_OTHER_FOLDERS: Final = {
+    "dataset.json": "a data set; train a model on it with `treefold train`, and name that run",
+    "sweep.json": "a sweep; name one of the runs in its folder runs",
+}
 
 
 @final
@@ -82,19 +85,16 @@ def load_model(folder: str | os.PathLike[str]) -> SavedModel:
     folder = Path(folder)
     for name in (CONFIG, VOCABULARY, WEIGHTS):
         if not (folder / name).is_file():
-            state = next(
-                (what for sign, what in _OTHER_FOLDERS.items() if (folder / sign).is_file()),
-                f"one without {name}" if folder.is_dir() else "no such directory",
-            )
-            raise ModelFileError(
-                f"{folder}: expected the directory of a model or run, got {state}; make one with `treefold train` or save()."
-            )
+            state = f"one without {name}" if folder.is_dir() else "no such directory"
+            got = f"{state}; make one with `treefold train` or save()"
+            got = next((other for sign, other in _OTHER_FOLDERS.items() if (folder / sign).is_file()), got)
+            raise ModelFileError(f"{folder}: expected the directory of a model or run, got {got}.")
     vocabulary = _vocabulary(folder / VOCABULARY)
     settings = RunSettings.of(read_toml(folder / CONFIG), str(folder / CONFIG))
     missing = [name for name in _RESOLVED if getattr(settings.model, name) is None]
     if missing:
         raise ModelFileError(
-            f"{folder / CONFIG}: expected the setting model.{missing[0]}, got none; the model is damaged; restore a copy."
+            f"{folder / CONFIG}: expected the setting model.{missing[0]}, got none; restore a copy of this file."
         )
     labels = Labels(tuple(vocabulary["operators"]), tuple(vocabulary["labels"]), vocabulary.get("frozen", 0))
     try:

@@ -326,7 +326,7 @@ class ModelSettings(Settings):
     )
     max_labels: Count | None = _setting(
         None,
-        "At most so many labels have a vector: those of the most trees. Others count as `<unk>`.",
+        "The largest number of labels with a vector. Those found in the most trees are kept; others count as `<unk>`.",
         "Lower it if a step is slow because of the labels; raise it if rare labels matter.",
         chosen=True,
     )

@@ -25,7 +25,7 @@ class TensorTrain(Aggregator):
               A_j(\bar h) = \sum_i \bar h(i) A_{ji} \in \mathbb{R}^{R \times R}
 
     Without a label, the first child alone makes the first carried vector. About L·(C+1)·R² parameters and multiply-adds:
-    linear in L and in the state size. ``shared`` has one core for all slots, :math:`I + \sum_i h(i) A_i`, and a learned
+    linear in L and in the state size. ``shared`` has one core for all slots, :math:`I + \sum_i h(i) A_i`, and a learnt
     start: an absent child is the identity, any number of children is taken, and their order matters.
 
     >>> TensorTrain(state_size=8, out_size=6, arity=3, rank=4)(torch.zeros(5, 3, 8)).shape

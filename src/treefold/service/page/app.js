@@ -512,8 +512,8 @@ function showNotes() {
   const { unknown } = answer;
   if (unknown.length) {
     const names = shortened(unknown.map((label) => shortened(label, 30)).join(", "), 160);
-    const [were, counts] = unknown.length === 1 ? ["A label was", "counts"] : [`${unknown.length} labels were`, "count"];
-    notes.push(`${were} not in the training trees and ${counts} as <unk>: ${names}`);
+    const [labels, count] = unknown.length === 1 ? ["a label", "it counts"] : [`${unknown.length} labels`, "they count"];
+    notes.push(`The model does not know ${labels}; ${count} as <unk>: ${names}`);
   }
   notes.push(answer.note);
   $("notes").replaceChildren();
