@@ -1,10 +1,15 @@
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+import treefold
 from tests import runs
+from treefold.data.convert import convert
+from treefold.data.dataset import Dataset
+from treefold.data.vectors import read_vectors
 from treefold.errors import FileError
-from treefold.files import atomic_file, atomic_folder, require_replaceable
+from treefold.files import as_path, atomic_file, atomic_folder, require_replaceable
 from treefold.training import train
 from treefold.training.settings import RunSettings
 
@@ -88,3 +93,24 @@ def test_a_link_to_nothing_is_one_error_everywhere(tmp_path: Path) -> None:
         with pytest.raises(FileError, match="link: expected a folder, or a name that is free, got a link to nothing"):
             write()
     assert link.is_symlink() and not link.exists()
+
+
+@pytest.mark.parametrize("name", ["\ud800", "a\0b", "x" * 5000])
+@pytest.mark.parametrize(
+    "use",
+    [
+        as_path,
+        treefold.load,
+        treefold.Forest.open,
+        Dataset.open,
+        treefold.Forest(["a"]).save,
+        treefold.Tree("a").to_svg,
+        runs.listops().saved.save,
+        lambda name: convert([name]),
+        lambda name: read_vectors(name, ["a"]),
+        lambda name: train(runs.listops().data, name, RunSettings()),
+    ],
+)
+def test_a_name_that_no_file_can_have_is_refused(use: Callable[[str], object], name: str) -> None:
+    with pytest.raises(FileError, match="expected the name of a file or folder, got"):
+        use(name)

@@ -8,12 +8,36 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from reprlib import repr as shortened
 from typing import Any, BinaryIO, Final
 
 from treefold.errors import FileError, TreefoldError
 
 _UNFINISHED = ".writing."
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
+
+
+def as_path(name: str | os.PathLike[str]) -> Path:
+    r"""Return a name as a path; raise if it cannot be one, whether or not there is something of this name.
+
+    >>> as_path("data/x").name
+    'x'
+    >>> as_path("a\0b")
+    Traceback (most recent call last):
+    ...
+    treefold.errors.FileError: expected the name of a file or folder, got 'a\x00b' (embedded null byte); choose another name.
+    """
+    try:
+        path = Path(name)
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return path
+    except (OSError, ValueError, TypeError) as problem:
+        reason = getattr(problem, "strerror", None) or getattr(problem, "reason", None) or problem
+        raise FileError(
+            f"expected the name of a file or folder, got {shortened(name)} ({reason}); choose another name."
+        ) from None
+    return path
 
 
 @contextmanager
@@ -26,7 +50,7 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     ...     (Path(folder) / "x").read_bytes()
     b'whole'
     """
-    path = Path(path)
+    path = as_path(path)
     path = path.resolve() if path.is_symlink() else path  # replace the target of a link, not the link
     if path.exists() and not path.is_file():
         raise FileError(f"{path}: expected a file to write, got a folder or device of that name; choose another name.")
@@ -97,6 +121,20 @@ def has_half_character(text: str) -> bool:
     return not text.isascii() and _SURROGATE.search(text) is not None
 
 
+def make_folder(path: Path) -> None:
+    """Make a folder and those above it, unless it exists."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise _not_writable(path, problem) from None
+
+
+def _not_writable(path: Path, problem: OSError) -> FileError:
+    return FileError(
+        f"{path}: expected a place that can be written to, got {problem.strerror or problem}; choose another."
+    )
+
+
 def clear_unfinished(folder: Path) -> None:
     """Remove the temporary files that a killed process left in a folder."""
     for path in folder.glob(f"{_UNFINISHED}*"):
@@ -142,15 +180,13 @@ def atomic_folder(path: str | os.PathLike[str], *, force: bool = False, sign: st
     ...     sorted(path.name for path in (Path(place) / "data").iterdir())
     ['x']
     """
-    path = Path(path)
+    path = as_path(path)
     require_replaceable(path, force=force, sign=sign)
+    make_folder(path.parent)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
     except OSError as problem:
-        raise FileError(
-            f"{path}: expected a place that can be written to, got {problem.strerror or problem}; choose another."
-        ) from None
+        raise _not_writable(path, problem) from None
     try:
         yield temporary
         temporary.chmod(0o777 & ~_umask())

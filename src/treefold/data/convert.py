@@ -17,6 +17,7 @@ from treefold.data.generators.common import Progress, check_fractions, shuffled
 from treefold.data.readers import READERS, SUFFIXES, OnBad, Record, Source, format_of
 from treefold.data.readers.stream import Literals, lines_of
 from treefold.errors import ConfigurationError, ReadError, TreeError, nearest, require_choice, require_positive
+from treefold.files import as_path
 from treefold.trees.batch import Ints
 from treefold.trees.forest import Forest
 from treefold.trees.shaping import POLICIES, limit_arity
@@ -370,7 +371,7 @@ def _groups(inputs: Paths | Mapping[str, Paths], form: str | None) -> dict[str, 
 
 def _files(inputs: Paths, form: str | None) -> Iterator[Path]:
     """Yield the input files, and the files in input folders with a suffix of the format, sorted by name."""
-    for given in map(Path, inputs):
+    for given in map(as_path, inputs):
         if not given.is_dir():
             yield given
             continue

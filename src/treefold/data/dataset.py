@@ -8,7 +8,6 @@ import os
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from reprlib import repr as shortened
 from typing import Any, Final, final
 
@@ -16,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treefold.errors import ConfigurationError, ForestFileError, ShapeError
-from treefold.files import atomic_folder, read_json
+from treefold.files import as_path, atomic_folder, read_json
 from treefold.trees.batch import Ints
 from treefold.trees.forest import Forest, read_columns, write_columns
 from treefold.trees.tree import Tree
@@ -187,7 +186,7 @@ class Dataset:
     @classmethod
     def open(cls, folder: str | os.PathLike[str], *, verify: bool | None = None) -> "Dataset":
         """Open a saved data set; trees stay on disk until they are used."""
-        folder = Path(folder)
+        folder = as_path(folder)
         if not (folder / FACTS).is_file():
             raise ForestFileError(
                 f"{folder}: expected a data set, a directory with dataset.json, got "

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treefold.errors import ReadError
+from treefold.files import as_path
 
 # Axes:  n words that were found · M numbers of a vector
 Vectors = npt.NDArray[np.float32]
@@ -29,7 +30,7 @@ def read_vectors(path: str | os.PathLike[str], words: Iterable[str]) -> tuple[li
     (['Dog', 'the'], array([[2. , 3. ],
            [0.5, 1. ]], dtype=float32))
     """
-    path, words = Path(path), list(words)
+    path, words = as_path(path), list(words)
     wanted = {form for word in words for form in (word, word.lower())}
     try:
         found, count = _of_npz(path, wanted) if path.suffix == ".npz" else _of_text(path, wanted)

@@ -22,7 +22,7 @@ from treefold.analysis.evaluation import Evaluation, evaluate
 from treefold.data.dataset import Dataset
 from treefold.data.generators.lrt import LARGEST_BIN
 from treefold.errors import FileError, ModelFileError, TreefoldError
-from treefold.files import atomic_file, require_place
+from treefold.files import atomic_file, make_folder, require_place
 from treefold.kernels.threads import threads
 from treefold.sweeps.grid import Budget
 from treefold.sweeps.plan import Run
@@ -331,7 +331,7 @@ def _run_lock(path: Path) -> Iterator[None]:
 def sweep_lock(folder: Path) -> Iterator[None]:
     """Allow one sweep at a time in a folder; the lock is released when the process ends, even if it is killed."""
     require_place(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     path = folder / "sweep.lock"
     with path.open("a+") as file:
         try:
@@ -381,7 +381,7 @@ def sweep(
     outcome = SweepOutcome()
     _update_names(runs, results)
     folder = out / RUNS
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     with closing(engine.events(pending_runs(runs, results, budget), data, folder, limits)) as events:
         for event in events:
             if isinstance(event, Finished):

@@ -24,7 +24,7 @@ from treefold.data.convert import formats_of, reading_of
 from treefold.data.dataset import Dataset
 from treefold.data.readers import READERS
 from treefold.errors import ConfigurationError, FileError, ModelFileError, TrainingError
-from treefold.files import clear_unfinished, read_json, require_place
+from treefold.files import as_path, clear_unfinished, make_folder, read_json, require_place
 from treefold.kernels.threads import threads
 from treefold.nn.randomness import seeded
 from treefold.training.build import Facts, build_model, facts_of
@@ -83,7 +83,7 @@ def train(
     With ``init_from``, training starts with the weights of another run or saved model, which must have the same task, model
     settings, labels and classes; numbers are then predicted in its units. ``environment.json`` says which one it was.
     """
-    folder = Path(folder)
+    folder = as_path(folder)
     require_place(folder)
     if workers.is_first and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise FileError(
@@ -116,7 +116,7 @@ def train(
     if not workers.is_first:
         return _run(saved, trainer, folder, reporter)
     existed = folder.exists()
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     with _held(folder):
         try:
             facts = _environment(data, settings.training.threads)
@@ -136,7 +136,7 @@ def resume(
     data: Dataset, folder: str | os.PathLike[str], *, reporter: Reporter | None = None, workers: Workers = ALONE
 ) -> tuple[SavedModel, Result]:
     """Resume an interrupted run; it ends with the same weights, bit for bit, as without the interruption."""
-    folder = Path(folder)
+    folder = as_path(folder)
     if not (folder / CHECKPOINT).is_file():
         got = "one without a checkpoint; remove it, and" if folder.is_dir() else "no such directory;"
         raise ModelFileError(

@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from treefold.errors import FileError, ModelFileError, TreefoldError
-from treefold.files import atomic_file, read_json, require_place
+from treefold.files import as_path, atomic_file, make_folder, read_json, require_place
 from treefold.nn.model import TreeModel
 from treefold.nn.randomness import seeded
 from treefold.nn.wide import Wide
@@ -58,11 +58,11 @@ class SavedModel:
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the model into a directory, which is created if necessary; each file is replaced atomically."""
-        folder = Path(folder)
+        folder = as_path(folder)
         require_place(folder)
         if folder.exists() and not folder.is_dir():
             raise FileError(f"{folder}: expected a directory, or a name that is free, got a file; choose another name.")
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         write_text(folder / CONFIG, to_toml(self.settings))
         vocabulary = {
             "format": "treefold model",
@@ -82,7 +82,7 @@ class SavedModel:
 
 def load_model(folder: str | os.PathLike[str]) -> SavedModel:
     """Open a saved model, or the best model of a run."""
-    folder = Path(folder)
+    folder = as_path(folder)
     for name in (CONFIG, VOCABULARY, WEIGHTS):
         if not (folder / name).is_file():
             state = f"one without {name}" if folder.is_dir() else "no such directory"

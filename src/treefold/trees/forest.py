@@ -7,16 +7,17 @@ import struct
 import zlib
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from reprlib import repr as shortened
-from typing import Any, Final, NamedTuple, Self, cast, final, overload
+from typing import Any, BinaryIO, Final, NamedTuple, Self, cast, final, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from treefold.errors import ForestFileError, ParseError, TreeError, TreeIndexError
-from treefold.files import atomic_file, has_half_character
+from treefold.files import as_path, atomic_file, has_half_character
 from treefold.trees.batch import Batch, Ints
 from treefold.trees.tree import Label, Tree
 from treefold.trees.vocabulary import Vocabulary
@@ -565,14 +566,15 @@ def _damaged(path: str | os.PathLike[str], problem: str) -> ForestFileError:
 
 def _outline_problem(forest: Forest) -> str:
     """Describe the problem with the lengths of the columns and of the trees; return an empty text if there is none."""
-    offsets, nodes = forest.offsets, forest.node_count
+    offsets = forest.offsets
     if (
         {getattr(forest, name).ndim for name in _NODE_COLUMNS} != {1}
-        or {len(getattr(forest, name)) for name in _NODE_COLUMNS} != {nodes}
+        or len({len(getattr(forest, name)) for name in _NODE_COLUMNS}) > 1
         or offsets.ndim != 1
         or forest.vectors.ndim != 2
     ):
         return "columns of different length"
+    nodes = forest.node_count
     if not len(offsets) or offsets[0] != 0 or offsets[-1] != nodes:
         return "tree offsets that do not span the nodes"
     if (np.diff(offsets) < 1).any():
@@ -666,13 +668,13 @@ def read_columns(
     Magic, version, the header's checksum and the file's size are always checked; ``verify`` also reads all data and checks
     their checksums, by default in files of up to 16 MiB.
     """
-    path = Path(path)
+    path = as_path(path)
     if not path.is_file():
         raise ForestFileError(
             f"{path}: expected a {kind} file, got {'a directory' if path.is_dir() else 'no such file'}."
         )
     size = path.stat().st_size
-    with path.open("rb") as file:
+    with _readable(path) as file:
         preamble = file.read(_PREAMBLE.size)
         if len(preamble) < _PREAMBLE.size or not preamble.startswith(MAGIC):
             raise ForestFileError(
@@ -713,6 +715,15 @@ def verify_columns(path: str | os.PathLike[str], columns: Mapping[str, Array], c
     for name, checksum in checksums.items():
         if zlib.crc32(_raw(columns[name])) != checksum:
             raise _damaged(path, f"the checksum of column {name!r} is wrong")
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[BinaryIO]:
+    try:
+        with path.open("rb") as file:
+            yield file
+    except OSError as problem:
+        raise ForestFileError(f"{path}: expected a file that can be read, got {problem.strerror or problem}.") from None
 
 
 def _checked_facts(path: Path, header: bytes, kind: str) -> dict[str, Any]:
