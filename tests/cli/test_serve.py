@@ -157,7 +157,7 @@ def test_a_note_of_the_service_is_printed_once(treefold: Treefold) -> None:
     with running(open_models([runs.listops().folder])) as service:
         asked = treefold("predict", "--url", service.url, stdin="(MAX 1 zebra)\n(MAX 1 2)\n(MIN 3 lion)\n")
     assert (
-        "note: the model does not know everything in 2 of 3; in the first, 1 label (1 of 3 nodes) was not in"
+        "note: 2 of 3 answers have notes; the first: the model does not know 1 label (1 of 3 nodes); it counts as"
         in asked.said
     )
     assert len(asked.lines) == 3 and "notes" not in asked.lines[0]

@@ -407,7 +407,7 @@ def _predict_remotely(
             typer.echo(json.dumps({**_as_text(record.trees), **answer}))
             count += 1
     if noted:
-        say(f"note: the model does not know everything in {noted:,} of {count:,}; in the first, {note}", to=err)
+        say(f"note: {noted:,} of {count:,} answers have notes; the first: {note}", to=err)
     _say_counts(count, on_bad)
 
 
