@@ -299,7 +299,7 @@ def test_embeddings_are_the_states_of_the_roots(treefold: Treefold, tmp_path: Pa
     assert done.code == 2 and "trees.txt, line 2: expected one of the 14 labels" in done.said
     assert not (tmp_path / "y.npy").exists()
     done = treefold("embed", run.folder, path, "--out", tmp_path / "y.npy")
-    assert len(np.load(tmp_path / "y.npy")) == 2 and "note: 1 label (1 of 5 nodes)" in done.said
+    assert len(np.load(tmp_path / "y.npy")) == 2 and "the model does not know 1 label (1 of 5 nodes)" in done.said
 
 
 def test_numbers_of_pairs_are_learnt_from_a_file_and_predicted_in_its_units(treefold: Treefold, tmp_path: Path) -> None:
