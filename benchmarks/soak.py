@@ -257,7 +257,10 @@ class Soak:
         """Kill the younger worker again and again; the older one shows whether memory grows."""
         while time.monotonic() + 2 * _KILLED_EVERY < self.end:
             await asyncio.sleep(_KILLED_EVERY)
-            victim = self.workers()[-1]
+            if not (workers := self.workers()):
+                self.fault("the service has no workers")
+                return
+            victim = workers[-1]
             os.kill(victim, signal.SIGKILL)
             self.last_kill = time.monotonic()
             self.counts["killed workers"] += 1
@@ -271,7 +274,8 @@ class Soak:
         """Note the memory of the older worker."""
         while time.monotonic() < self.end:
             await asyncio.sleep(_SAMPLED_EVERY)
-            self.memory.append((time.monotonic(), _resident(self.workers()[0])))
+            with suppress(OSError, IndexError):  # the worker has just ended, or there is none
+                self.memory.append((time.monotonic(), _resident(self.workers()[0])))
 
     def facts(self) -> dict[str, Any]:
         """Return what was seen, ready for JSON; add a problem if memory grew."""

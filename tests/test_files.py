@@ -95,7 +95,7 @@ def test_a_link_to_nothing_is_one_error_everywhere(tmp_path: Path) -> None:
     assert link.is_symlink() and not link.exists()
 
 
-@pytest.mark.parametrize("name", ["\ud800", "a\0b", "x" * 5000])
+@pytest.mark.parametrize("name", ["\ud800", "a\0b", "x" * 5000, "/dev/zero"])
 @pytest.mark.parametrize(
     "use",
     [

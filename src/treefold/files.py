@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from typing import Any, BinaryIO, Final
 from treefold.errors import FileError, TreefoldError
 
 _UNFINISHED = ".writing."
+_TERMINALS: Final = ("/dev/stdin", "/dev/tty")
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
@@ -29,7 +31,9 @@ def as_path(name: str | os.PathLike[str]) -> Path:
     """
     try:
         path = Path(name)
-        path.lstat()
+        mode = path.stat().st_mode
+        if (stat.S_ISCHR(mode) or stat.S_ISBLK(mode)) and str(path) not in _TERMINALS:
+            raise ValueError("a device, which may have no end")
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return path
     except (OSError, ValueError, TypeError) as problem:
@@ -89,6 +93,8 @@ def read_json(path: Path, error: type[TreefoldError], remedy: str) -> dict[str, 
     treefold.errors.FileError: ...x.json: expected a JSON file, got values nested too deeply; restore a copy.
     """
     try:
+        if path.exists() and not path.is_file():
+            raise ValueError("a folder or device")
         facts = parse_json(path.read_text(encoding="utf-8"))
         if not isinstance(facts, dict):
             raise ValueError(f"a {type(facts).__name__} instead of an object")

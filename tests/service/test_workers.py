@@ -44,8 +44,10 @@ def is_alive(process: int) -> bool:
 
 
 @contextmanager
-def started(*options: str) -> Iterator[tuple["subprocess.Popen[str]", Service]]:
-    command = [sys.executable, "-m", "treefold", "serve", str(runs.listops().folder), "--port", "0", *options]
+def started(
+    *options: str, python: tuple[str, ...] = ("-m", "treefold")
+) -> Iterator[tuple["subprocess.Popen[str]", Service]]:
+    command = [sys.executable, *python, "serve", str(runs.listops().folder), "--port", "0", *options]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stderr is not None
@@ -74,6 +76,32 @@ def test_a_killed_worker_is_replaced_and_the_service_stays_up() -> None:
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
         assert not any(map(is_alive, workers))
+
+
+FORK_THAT_FAILS_ONCE = """
+import os, runpy
+fork, count = os.fork, 0
+def other():
+    global count
+    count += 1
+    if count == 3:
+        raise OSError(12, "Cannot allocate memory")
+    return fork()
+os.fork = other
+runpy.run_module("treefold", run_name="__main__")
+"""
+
+
+def test_a_worker_is_replaced_as_soon_as_there_is_room_for_it() -> None:
+    with started("--workers", "2", python=("-c", FORK_THAT_FAILS_ONCE)) as (process, service):
+        until(lambda: len(children(process.pid)) == 2)
+        victim = min(children(process.pid))
+        os.kill(victim, signal.SIGKILL)
+        until(partial(has_others, process.pid, victim))
+        assert service.post("/predict", {"tree": "(MAX 1 2)"}).status == 200
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0 and process.stderr is not None
+        assert "a worker cannot start (Cannot allocate memory); trying again" in process.stderr.read()
 
 
 def test_workers_end_when_their_parent_is_killed() -> None:

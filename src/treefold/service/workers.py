@@ -187,6 +187,15 @@ class _Connection(HttpToolsProtocol):
         super().on_headers_complete()
 
 
+def _fork() -> int | None:
+    """Fork; return None if the system has no room for another process just now."""
+    try:
+        return os.fork()
+    except OSError as problem:
+        _log.warning("a worker cannot start (%s); trying again", problem.strerror or problem)
+        return None
+
+
 def _supervise(models: Mapping[str, Served], place: socket.socket, arguments: Mapping[str, Any], count: int) -> None:
     reading, writing = os.pipe()  # workers see its end when this process ends, however it ends
     alive: dict[int, tuple[int, float]] = {}  # by process: the worker's number, and when it began
@@ -207,9 +216,13 @@ def _supervise(models: Mapping[str, Served], place: socket.socket, arguments: Ma
     handlers = {signal.SIGTERM: stop, signal.SIGINT: stop, signal.SIGALRM: kill}
 
     def start(number: int) -> None:
+        while not is_stopping and not try_to_start(number):
+            time.sleep(1)
+
+    def try_to_start(number: int) -> bool:
         signal.pthread_sigmask(signal.SIG_BLOCK, handlers)  # until the process is in the list
-        process = -1 if is_stopping else os.fork()
-        if not process:
+        process = -1 if is_stopping else _fork()
+        if process == 0:
             code = _FAILED
             try:
                 for name in handlers:
@@ -223,9 +236,10 @@ def _supervise(models: Mapping[str, Served], place: socket.socket, arguments: Ma
                 pass
             finally:
                 os._exit(code)
-        if process > 0:
+        if process is not None and process > 0:
             alive[process] = (number, time.monotonic())
         signal.pthread_sigmask(signal.SIG_UNBLOCK, handlers)
+        return process is not None
 
     before = {name: signal.signal(name, handler) for name, handler in handlers.items()}
     try:

@@ -17,6 +17,7 @@ from pydantic_core import PydanticCustomError
 
 from treefold._moved import RENAMED_FORMS
 from treefold.errors import ConfigurationError, nearest
+from treefold.files import as_path
 from treefold.training.plugins import registered
 
 _UNREGISTERED: Final = "unregistered"
@@ -647,7 +648,7 @@ _DEEPEST_KEY: Final = 100
 def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file."""
     try:
-        text = path.read_text(encoding="utf-8-sig")  # some editors write a byte order mark
+        text = as_path(path).read_text(encoding="utf-8-sig")  # some editors write a byte order mark
         if any(part.count(".") > _DEEPEST_KEY for part in re.split(r"[=,\[\]{}\n]", text)):
             raise ValueError("keys nested too deeply")  # tomllib would take memory without bounds
         return tomllib.loads(text)
