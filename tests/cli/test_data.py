@@ -199,6 +199,21 @@ cli.main()
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_while_python_ends_leaves_no_traceback(number: signal.Signals) -> None:
+    run = """
+import atexit, time, treefold.cli as cli
+atexit.register(lambda: (print("ending", flush=True), time.sleep(3600)))
+cli.main()
+"""
+    command = [sys.executable, "-c", run, "--version"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None and "ending\n" in iter(process.stdout.readline, "")
+    process.send_signal(number)
+    _, said = process.communicate(timeout=LONG)
+    assert process.returncode == -number and said == ""
+
+
 def test_force_replaces_a_data_set_and_nothing_else(tmp_path: Path) -> None:
     source = tmp_path / "in"
     source.mkdir()

@@ -5,6 +5,7 @@ Each group of commands has a module: `data`, `train`, `model` (evaluate, predict
 numpy and the like inside its functions, so that `--help` and mistakes are answered at once.
 """
 
+import atexit
 import io
 import os
 import signal
@@ -123,6 +124,14 @@ def main() -> None:
         if stop.code == _INTERRUPTED:  # typer turns Ctrl-C into this exit code and prints nothing
             say(_INTERRUPTED_MESSAGE, to=err)
         raise
+    finally:
+        atexit.register(_end_by_signals)  # the last one that is registered is the first one that is called
+
+
+def _end_by_signals() -> None:
+    """Let signals end the process at once: its work is done, and what Python tidies up must not end in a traceback."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def _fail(message: str, code: int) -> None:
