@@ -1,4 +1,4 @@
-"""Cases: input that a seed determines, what is done with it, and the mutations that make it hostile."""
+"""Cases of the attack: a seed gives an input, mutations make it hostile, and its outcome is judged."""
 
 import copy
 import json

@@ -73,20 +73,23 @@ def test_a_service_that_cannot_be_reached_is_a_service_error() -> None:
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{", "got another one; check the address"),  # it ends too early
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n" + b"[" * 1000, "got another one; check the address"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n\xff\xfe\xfd\xfc", "got another one; check the address"),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{",
+            "got something else; check the address",
+        ),  # it ends too early
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n" + b"[" * 1000, "got something else; check the address"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n\xff\xfe\xfd\xfc", "got something else; check the address"),
         (
             b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]",
-            "got another one; check the address",
+            "got something else; check the address",
         ),
         (
             b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}",
-            "got another one; check the address",
+            "got something else; check the address",
         ),
-        (b"HTTP/1.1 500 No\r\nContent-Length: 9\r\n\r\n{", "expected the answer of a service of treefold, got 500 No"),
-        (b"good morning\r\n\r\n", "got another one; check the address"),
-        (b"", "got another one; check the address"),
+        (b"HTTP/1.1 500 No\r\nContent-Length: 9\r\n\r\n{", "expected an answer of `treefold serve`, got 500 No"),
+        (b"good morning\r\n\r\n", "got something else; check the address"),
+        (b"", "got something else; check the address"),
     ],
 )
 def test_whatever_another_program_answers_is_a_service_error(answer: bytes, said: str) -> None:
@@ -114,7 +117,7 @@ def test_what_is_no_address_is_refused(url: str) -> None:
 
 
 def test_a_key_that_cannot_be_sent_is_refused_and_not_shown() -> None:
-    with pytest.raises(ConfigurationError, match="api_key expects printable ASCII characters, got others") as problem:
+    with pytest.raises(ConfigurationError, match="api_key expects printable ASCII characters only") as problem:
         Client("http://localhost:8000", "open\nsesame")
     assert "sesame" not in str(problem.value)
 

@@ -45,7 +45,7 @@ class Client:
                 f"Client expects an address such as http://localhost:8000, got {shortened(url)}; give it whole."
             )
         if api_key is not None and not (api_key.isascii() and api_key.isprintable()):
-            raise ConfigurationError("api_key expects printable ASCII characters, got others; check the key.")
+            raise ConfigurationError("api_key expects printable ASCII characters only; check the key.")
         self.url, self._key, self._timeout = url.rstrip("/"), api_key, timeout
 
     def __repr__(self) -> str:
@@ -111,7 +111,7 @@ class Client:
             raise _error(self.url, problem) from None
         except (ValueError, LookupError, TypeError, HTTPException):
             raise ServiceError(
-                f"{self.url}: expected the answer of a service of treefold, got another one; check the address."
+                f"{self.url}: expected an answer of `treefold serve`, got something else; check the address."
             ) from None
         except OSError as problem:
             reason = getattr(problem, "reason", None) or problem
@@ -127,7 +127,7 @@ def _error(url: str, problem: urllib.error.HTTPError) -> TreefoldError:
             message = parse_json(problem.read().decode())["error"]["message"]
         except (OSError, ValueError, LookupError, TypeError, HTTPException):
             return ServiceError(
-                f"{url}: expected the answer of a service of treefold, got {problem.code} {problem.reason}; check the address."
+                f"{url}: expected an answer of `treefold serve`, got {problem.code} {problem.reason}; check the address."
             )
     return ConfigurationError(message) if problem.code in (404, 413, 422) else ServiceError(f"{url}: {message}")
 
