@@ -1,5 +1,6 @@
 """`treefold train`: train a model on a data set, and write a run directory."""
 
+import logging
 import textwrap
 import time
 from pathlib import Path
@@ -82,6 +83,8 @@ def train(
     from treefold.training.distributed import joined
 
     with joined() as workers:
+        if not workers.is_first:
+            logging.getLogger("treefold").setLevel(logging.ERROR)  # the first process says it for all
         given = _Given(recipe, recipe_file, config, changes or [], task, init_from)
         _train(data, out_folder, given, workers, resume=resume, baselines=baselines)
 

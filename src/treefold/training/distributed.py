@@ -1,5 +1,6 @@
 """Several processes train one model together: each takes its share of every batch, and the gradients are added up."""
 
+import importlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -63,6 +64,9 @@ def joined() -> Iterator[Workers]:
     if count == "1":
         yield ALONE
         return
+    # Optimisers import this module late, and its functions would keep the group, with its threads, to the end of Python: threads
+    # that then let a tensor go abort the process.
+    importlib.import_module("torch.distributed.nn.functional")
     try:
         distributed.init_process_group("gloo")
     except (ValueError, RuntimeError) as problem:
