@@ -1,4 +1,4 @@
-"""Atomic writing of files and folders: a name holds the old content or the complete new one, never a part. Reading of JSON."""
+"""Files: names that can be opened; writing that leaves the old content or all of the new one, never a part; reading of JSON."""
 
 import json
 import os
@@ -20,7 +20,9 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 def as_path(name: str | os.PathLike[str]) -> Path:
-    r"""Return a name as a path; raise if it cannot be one, whether or not there is something of this name.
+    r"""Return a name as a path; raise if no file can have this name, or if it is a device such as ``/dev/zero``.
+
+    A file of this name need not exist.
 
     >>> as_path("data/x").name
     'x'

@@ -154,3 +154,41 @@ def test_a_hundred_thousand_levels_do_not_break_it(code: str, tmp_path: Path) ->
 def test_an_error_that_the_parser_does_not_show_is_an_error_when_strict(tmp_path: Path) -> None:
     with pytest.raises(ReadError, match="line 1, column 1: expected c, got '#in b"):
         read(tmp_path, "a.c", "#in b) (not c))", strict=True)
+
+
+def test_code_is_parsed_in_pieces_as_it_is_in_one(tmp_path: Path) -> None:
+    text = "int é漢😀[] = {1, 2};\n" * 2_000  # characters of several bytes lie across all pieces
+    (tmp_path / "a.c").write_text(text, encoding="utf-8")
+    (tree,) = read_code(tmp_path / "a.c")
+    (once,) = read_code(_file(tmp_path / "b.c", text[: len(text) // 2_000]))
+    assert [str(child) for child in tree.children] == [str(once.children[0])] * 2_000
+
+
+def _file(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_code_whose_errors_take_too_long_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The time that tree-sitter takes grows with the square of these errors: minutes for a file of 300 kB.
+    path = _file(tmp_path / "a.c", "struct a { union { char" + "<a>" * 100_000)
+    monkeypatch.setattr("treefold.data.readers.code.PARSE_SECONDS", -1.0)
+    with pytest.raises(ReadError, match=r"a\.c: expected code that tree-sitter can parse, got so many errors"):
+        list(read_code(path))
+    skipped: list[ReadError] = []
+    assert not list(records_code(path, on_bad=skipped.append))
+    assert len(skipped) == 1
+
+
+def test_an_interruption_of_the_parser_is_an_interruption(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = _file(tmp_path / "a.c", "int a;\n" * 5_000)
+    times = iter([0.0, 0.0])
+
+    def interrupted() -> float:
+        if (now := next(times, None)) is None:
+            raise KeyboardInterrupt
+        return now
+
+    monkeypatch.setattr("treefold.data.readers.code.time.monotonic", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        list(read_code(path))

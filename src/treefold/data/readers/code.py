@@ -2,6 +2,7 @@
 
 import ast
 import io
+import time
 import tokenize
 import warnings
 from collections.abc import Iterator
@@ -37,6 +38,11 @@ LANGUAGES: dict[str, Grammar] = {
     "python": Grammar("tree_sitter_python", (".py", ".pyi")),
 }
 
+PARSE_SECONDS = 20.0
+"""How long tree-sitter may parse a program, in seconds; large programs have more, of which code without errors takes a tenth."""
+
+_BYTES_PER_SECOND = 500_000
+_PIECE = 4096
 _COMMENTS = frozenset({"comment", "line_comment", "block_comment", "html_comment"})
 # Types of tree-sitter whose text is a literal, or a part of one, or any text.
 _LITERALS = frozenset(
@@ -202,12 +208,49 @@ def records_code(
 
     def read(data: bytes) -> Tree:
         text_of(source, data)  # only to refuse bytes that are not UTF-8
-        root = parser.parse(data).root_node
+        root = _parse(parser, data, source).root_node
         if strict and root.has_error:
             raise _first_error(root, source, data, language)
         return _code_tree(root, data, names=names, anonymous=anonymous, without_text=without_text)
 
     return one_record(source, on_bad, read, may_be_blank=True)
+
+
+def _parse(parser: Any, data: bytes, source: Source) -> Any:
+    """Return the tree of tree-sitter; raise if it takes too long.
+
+    The time of its recovery from errors grows with the square of their number, and it has no limit of its own: what gives it
+    the program in pieces looks at the clock.
+    """
+    allowed = PARSE_SECONDS + len(data) / _BYTES_PER_SECOND
+    end = time.monotonic() + allowed
+    stopped: list[BaseException] = []
+
+    def piece(start: int, _: object) -> bytes:
+        if stopped:
+            return b""
+        try:
+            if time.monotonic() > end:
+                raise ReadError(
+                    f"expected code that tree-sitter can parse, got so many errors that it takes more than {allowed:.0f} s; "
+                    f"correct the code, or leave the file out",
+                    source=source,
+                )
+            return data[start : start + _PIECE]
+        except BaseException as problem:  # the parser cannot take an exception, but it can take an end of the program
+            stopped.append(problem)
+            return b""
+
+    try:
+        tree = parser.parse(piece)
+    except BaseException as problem:
+        stopped.append(problem)
+    if stopped:
+        reason = stopped[0]
+        while isinstance(reason, SystemError) and reason.__cause__:  # Ctrl-C between two lines of Python
+            reason = reason.__cause__
+        raise reason from None
+    return tree
 
 
 def language_of(source: Source) -> str:
