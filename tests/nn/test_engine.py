@@ -634,6 +634,18 @@ def test_large_matrices_on_many_nodes_go_to_torch() -> None:
         assert len(large(forest).passes[0].blocks) == 1
 
 
+def test_many_nodes_go_to_torch_only_if_levels_are_wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "_BREAK_EVEN", 0)
+    encoder = TreeEncoder(TreeLSTM("sum", state_size=3, arity=2), siblings=True)
+    wide, deep = Forest(["(f (g a) b)"] * 100), Forest([f"(f {'a ' * 300})"] * 3)
+    with torch.no_grad():
+        assert len(encoder(wide).passes[0].blocks) == 4
+        assert len(encoder(deep).passes[0].blocks) == 1  # as chains of siblings they have 301 levels
+        states = encoder(deep).nodes
+        encoder.backend = "torch"
+        torch.testing.assert_close(states, encoder(deep).nodes)
+
+
 def test_many_pairs_with_a_large_tensor_are_left_to_torch() -> None:
     kernel = PairClassifier(in_size=100, classes=7).kernel()
     assert kernel is not None and kernel.is_worth_it(50) and not kernel.is_worth_it(500)

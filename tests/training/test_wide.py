@@ -60,6 +60,35 @@ def test_the_fit_is_that_of_scikit_learn(monkeypatch: pytest.MonkeyPatch, weight
     np.testing.assert_allclose(got, expected, atol=0.02)
 
 
+@pytest.mark.parametrize("kind", ["tree", "regression"])
+def test_equal_features_that_are_joined_give_the_fit_of_all(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    exactly(monkeypatch)
+    forest, targets = bags(60)
+    texts = [f"(r {forest[i]} {' '.join(f'own{i}-{j}' for j in range(200))})" for i in range(60)]
+    examples = Examples(Forest(texts), targets if kind == "tree" else targets[:, None].astype(float), kind)
+    fits = []
+    for very_many in (100, 10**9):
+        monkeypatch.setattr(module, "_VERY_MANY", very_many)
+        fit = module._Fit(examples, np.arange(40), ("label",), 3 if kind == "tree" else 1)
+        fit.improve(16.0)
+        fits.append((len(fit.table), fit.module().scores(examples.forest, np.arange(60))))
+    (few, joined), (many, alone) = fits
+    assert few < 100 < 8_000 < many
+    assert alone.std() > 0.1
+    np.testing.assert_allclose(joined.numpy(), alone.numpy(), atol=0.02)
+
+
+def test_a_fit_with_joined_features_starts_where_another_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    forest, targets = bags(40)
+    examples = Examples(forest, targets, "tree")
+    monkeypatch.setattr(module, "_VERY_MANY", 0)
+    fit = module._Fit(examples, np.arange(40), KINDS, 3)
+    fit.improve(16.0)
+    again = module._Fit(examples, np.arange(40), KINDS, 3)
+    again.start_from(fit.module())
+    np.testing.assert_allclose(again.table, fit.table, atol=1e-5)
+
+
 def test_numbers_are_fitted_as_by_ridge_regression(monkeypatch: pytest.MonkeyPatch) -> None:
     exactly(monkeypatch)
     forest, classes = bags(400)

@@ -227,6 +227,7 @@ def _by_level(values: Tensor | None, schedule: Schedule) -> list[Tensor] | list[
 # 3e8; c=214 5 at 1e8, 1.4 at 2e9, 0.95 at 2e10; c=400 4 at 4e8, 1.0 at 7e9. ListOps, Hosvd: c=20 r=3 12 at 7e6, 3.9 at 8e7; c=50
 # r=7 4.5 at 5e8, 2.1 at 6e9. LRT, Full c=100: 2.2 at 3e8, 1.1 at 4e9. Beyond the bound, torch's matrix products win.
 _BREAK_EVEN: Final = 1e10
+_LEVEL: Final = 32  # nodes of a level: torch takes as long to begin it as to compute it
 _LARGEST: Final = 1_000_000  # entries of one matrix, beyond which nothing was measured
 
 
@@ -253,10 +254,9 @@ class FusedEngine(TorchEngine):
 
     def encode(self, batch: Batch) -> Encoding:
         """Compute the states of a batch, differentiable: the upward ones with kernels, unless torch is faster."""
-        encoder = self.encoder
-        if not self._is_worth_it(len(batch), batch.node_count):
-            return super().encode(batch)
-        batch = encoder.linked(batch)
+        encoder, given, batch = self.encoder, batch, self.encoder.linked(batch)
+        if not self._is_worth_it(len(batch), batch.node_count) and not self._is_narrow(batch):
+            return super().encode(given)
         operators, rows, vectors, share = encoder.label_rows(batch, first_parameter(encoder.cells))
         memories, units = _fold(self, batch, operators, rows, vectors, share=share)
         encoding = Encoding([Memories([memories], units)], encoder.state_size, batch, rows, vectors)
@@ -373,6 +373,10 @@ class FusedEngine(TorchEngine):
             return False
         idle = torch.get_num_threads() if part_count(trees) == 1 else 1
         return bool(self.layout.largest * nodes * idle < _BREAK_EVEN)
+
+    def _is_narrow(self, linked: Batch) -> bool:
+        """Say whether levels have so few nodes that torch, which computes level by level, is slower for any number of nodes."""
+        return self.layout.largest <= _LARGEST and linked.node_count < _LEVEL * len(linked.schedule.level_sizes)
 
     def _values(self, layout: FlatLayout) -> Vector:
         """Return the parameters of a layout as one array: in place if they are flat, else copied."""

@@ -1,5 +1,6 @@
 """All parameters of a model in one tensor, so that the optimiser takes one step for all of them."""
 
+import warnings
 import zlib
 from collections.abc import Sequence
 from typing import Any, final
@@ -8,6 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from treefold.kernels.layout import NUMPY_TYPES, FlatLayout
+
+# The views of flat parameters have gaps on purpose, where kernels keep constants.
+warnings.filterwarnings("ignore", "grad and param do not obey the gradient layout contract")
 
 
 @final

@@ -2,7 +2,7 @@
 
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import product
+from itertools import pairwise, product
 from typing import Final, final
 
 import numpy as np
@@ -26,7 +26,7 @@ from treefold.training.examples import Examples
 from treefold.training.task import Task, task_of
 from treefold.trees.batch import Ints
 
-# Axes:  n examples · F features · K classes or outputs
+# Axes:  n examples · F features · G groups of equal features · K classes or outputs
 SETS: Final[tuple[tuple[str, ...], ...]] = (("label",), KINDS)
 """The sets of features that are tried."""
 STRENGTHS: Final = (0.25, 1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 4096.0)
@@ -36,6 +36,7 @@ MOST_WEIGHTS: Final = 5_000_000
 _FEW: Final = 100  # validation examples that are too few to choose by
 _FOLDS: Final = 5
 _MANY: Final = 5_000  # examples of which one fold is enough to choose by
+_VERY_MANY: Final = 100  # features for each example; few of them differ
 _LEAST: Final = 2  # examples in which a pair of labels must occur
 _STEPS: Final = 200  # of the optimiser, for each strength
 _WINDOW, _PROGRESS = 10, 1e-3  # the optimiser stops if so many steps bring a smaller relative improvement than that
@@ -138,7 +139,12 @@ class _Matrix:
 
 @final
 class _Fit:
-    """The features of some examples, and weights that are fitted to their targets: ``table`` (F+1, K), the bias last."""
+    """The features of some examples, and weights that are fitted to their targets: ``table`` (G+1, K), the bias last.
+
+    If there are very many features, those with the same values in all examples are one column of the fit, G in all. Of m such
+    features each has the weight :math:`v/\\sqrt{m}`, where v is the weight of :math:`\\sqrt{m}` times their values: the outputs
+    and the penalty are the same.
+    """
 
     def __init__(self, examples: Examples, numbers: Ints, kinds: tuple[str, ...], outputs: int) -> None:
         self.examples, self.numbers, self.kinds = examples, numbers, kinds
@@ -146,11 +152,15 @@ class _Fit:
         self.keys, counts = self._chosen_features(MOST_WEIGHTS // outputs)
         self.scale = _scale(counts, len(numbers), len(self.keys))
         entries = feature_values(counts, self.scale)
-        order = np.argsort(entries.columns, kind="stable")
-        turned = Entries(entries.columns[order], entries.rows[order], entries.values[order])
-        self._by_feature = _Matrix(turned, len(self.keys))
+        self._groups = np.arange(len(self.keys))
+        if len(self.keys) > _VERY_MANY * len(numbers):
+            entries, self._groups = _joined_columns(entries, len(self.keys))
+        sizes = np.bincount(self._groups)
+        self._roots = np.sqrt(sizes)[self._groups, None]
+        turned = _turned(entries)
+        self._by_feature = _Matrix(turned, len(sizes))
         self._by_example = _Matrix(entries, len(numbers))
-        self.table = np.zeros((len(self.keys) + 1, outputs))
+        self.table = np.zeros((len(sizes) + 1, outputs))
 
     def _chosen_features(self, most: int) -> tuple[Ints, Entries]:
         """Return the keys of the features that count, and how often they occur in each example; the most widespread stay."""
@@ -188,12 +198,16 @@ class _Fit:
 
     def outputs(self, matrix: _Matrix) -> Tensor:
         """Return the outputs for examples with these features, (n, K)."""
-        return _outputs(matrix, self.table)
+        return _outputs(matrix, np.concatenate([self._weights(), self.table[-1:]]))
+
+    def _weights(self) -> npt.NDArray[np.float64]:
+        """Return the weight of each feature, (F, K)."""
+        return np.asarray(self.table[self._groups] / self._roots)
 
     def start_from(self, wide: Wide) -> None:
         """Take over the weights of the features that a previous fit has, too."""
         _, own, others = np.intersect1d(self.keys, wide.keys.numpy(), assume_unique=True, return_indices=True)
-        self.table[own] = wide.weights.numpy()[others]
+        np.add.at(self.table, self._groups[own], wide.weights.numpy()[others] / self._roots[own])
         self.table[-1] = wide.bias.numpy()
 
     def improve(self, strength: float) -> None:
@@ -234,9 +248,35 @@ class _Fit:
         wide = Wide(len(self.keys), self.table.shape[1], self.kinds, sides=self.examples.task.trees)
         wide.keys.copy_(torch.from_numpy(self.keys))
         wide.scale.copy_(torch.from_numpy(self.scale))
-        wide.weights.copy_(torch.from_numpy(self.table[:-1]))
+        wide.weights.copy_(torch.from_numpy(self._weights()))
         wide.bias.copy_(torch.from_numpy(self.table[-1]))
         return wide
+
+
+def _turned(entries: Entries) -> Entries:
+    order = np.argsort(entries.columns, kind="stable")
+    return Entries(entries.columns[order], entries.rows[order], entries.values[order])
+
+
+def _joined_columns(entries: Entries, features: int) -> tuple[Entries, Ints]:
+    """Join m equal columns into one, times the root of m; also return the new column of each old one, (F,).
+
+    >>> entries = Entries(np.array([0, 0, 0, 0, 1]), np.arange(5), np.array([3, 3, 3, 3, 3], np.float32))
+    >>> joined, groups = _joined_columns(entries, 5)
+    >>> joined.rows.tolist(), joined.columns.tolist(), joined.values.tolist(), groups.tolist()
+    ([0, 1], [0, 1], [6.0, 3.0], [0, 0, 0, 0, 1])
+    """
+    turned = _turned(entries)
+    content = (turned.columns << 32 | turned.values.view(np.uint32)).astype(np.int64).tobytes()
+    bounds = 8 * np.searchsorted(turned.rows, np.arange(features + 1))
+    numbers: dict[bytes, int] = {}
+    columns = (content[start:stop] for start, stop in pairwise(bounds.tolist()))
+    groups = np.fromiter((numbers.setdefault(column, len(numbers)) for column in columns), np.int64, features)
+    _, first, sizes = np.unique(groups, return_index=True, return_counts=True)
+    stays = np.isin(entries.columns, first)
+    new = groups[entries.columns[stays]]
+    values = (entries.values[stays] * np.sqrt(sizes)[new]).astype(np.float32)
+    return Entries(entries.rows[stays], new, values), groups
 
 
 def _outputs(matrix: _Matrix, table: npt.NDArray[np.float64]) -> Tensor:
