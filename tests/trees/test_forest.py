@@ -193,6 +193,7 @@ def test_a_truncated_file_is_refused_wherever_it_ends(tmp_path: Path) -> None:
     [
         {"columns": None},
         {"columns": {}},
+        {"columns": {}, "bytes": [[]]},
         {"columns": {"labels": 5}},
         {"vocabulary": "abc"},
         {"vocabulary": ["a", "a"]},

@@ -733,11 +733,12 @@ def _checked_facts(path: Path, header: bytes, kind: str) -> dict[str, Any]:
         found = facts.get("kind")
         if found != kind:
             raise ForestFileError(f"{path}: expected a {kind} file, got a file of kind {found!r}.")
-        total = facts["bytes"]
+        if not _is_size(total := facts["bytes"]):
+            raise ValueError(f"a size of {total!r}")
         columns = {}
         for name, entry in facts["columns"].items():
             dtype, shape, offset = np.dtype(entry["dtype"]), entry["shape"], entry["offset"]
-            if dtype.kind not in "iuf" or not all(type(size) is int and size >= 0 for size in [*shape, offset, total]):
+            if dtype.kind not in "iuf" or not all(map(_is_size, [*shape, offset])):
                 raise ValueError(f"the column {name!r} as {entry}")
             if offset % _ALIGNMENT or offset + dtype.itemsize * math.prod(shape) > total:
                 raise ValueError(f"the column {name!r} outside the file")
@@ -747,6 +748,10 @@ def _checked_facts(path: Path, header: bytes, kind: str) -> dict[str, Any]:
             raise
         raise _damaged(path, f"its header does not describe columns ({type(problem).__name__}: {problem})") from None
     return {**facts, "columns": columns}
+
+
+def _is_size(value: object) -> bool:
+    return type(value) is int and value >= 0
 
 
 def _raw(column: Array) -> memoryview:
