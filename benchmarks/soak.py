@@ -8,6 +8,7 @@ import asyncio
 import json
 import os
 import random
+import re
 import signal
 import statistics
 import subprocess
@@ -277,6 +278,11 @@ class Soak:
             with suppress(OSError, IndexError):  # the worker has just ended, or there is none
                 self.memory.append((time.monotonic(), _resident(self.workers()[0])))
 
+    def files_left(self) -> int:
+        """Return how many more files the older worker has open than the younger one, when no requests come any more."""
+        workers = self.workers()
+        return _open_files(workers[0]) - _open_files(workers[-1])
+
     def facts(self) -> dict[str, Any]:
         """Return what was seen, ready for JSON; add a problem if memory grew."""
         values = [value for _, value in self.memory]
@@ -327,12 +333,11 @@ def soak(minutes: Annotated[float, typer.Argument(help="How long to send request
             found = Soak(served, port, process.pid, 60 * minutes)
             while len(found.workers()) < 2:
                 time.sleep(0.1)
-            before = _open_files(found.workers()[0])
             asyncio.run(found.run())
             end = time.monotonic() + 4 * _SECONDS + 30  # until all connections are cut
-            while (left := _open_files(found.workers()[0]) - before) > 4 and time.monotonic() < end:
+            while (left := found.files_left()) and time.monotonic() < end:
                 time.sleep(1)
-            if left > 4:
+            if left:
                 found.fault(f"{left} files stayed open")
             process.terminate()
             try:
@@ -341,8 +346,10 @@ def soak(minutes: Annotated[float, typer.Argument(help="How long to send request
             except subprocess.TimeoutExpired:
                 found.fault("the service did not end within 30 s")
                 process.kill()
-            said = [line for line in log.read_text().splitlines()[2:] if "another one takes its place" not in line]
-    facts = {"minutes": minutes, **found.facts(), "said": said[:20], "lines_said": len(said)}
+            said = Counter(re.sub(r"\d+", "N", line) for line in log.read_text().splitlines()[2:])
+            if any("Traceback" in line for line in said):
+                found.fault(f"a traceback: {[line for line in said if line[:1].strip()][:20]}")
+    facts = {"minutes": minutes, **found.facts(), "said": dict(said.most_common(20))}
     sys.stdout.write(json.dumps(facts, indent=1) + "\n")
     sys.exit(1 if facts["problems"] else 0)
 

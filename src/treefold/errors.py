@@ -125,7 +125,7 @@ def require_choice(owner: str, setting: str, value: str, choices: Iterable[str])
     treefold.errors.ConfigurationError: TreeEncoder expects direction to be one of 'up', 'down', got 'upp' (nearest known: 'up').
     """
     choices = list(choices)
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:  # an array compares itself with each choice
         expected = ", ".join(repr(choice) for choice in choices)
         raise ConfigurationError(
             f"{owner} expects {setting} to be one of {expected}, got {value!r}{nearest(str(value), choices)}."

@@ -344,6 +344,7 @@ def test_a_model_whose_weights_became_nan_or_infinite_does_not_answer(value: flo
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        ({"unknown": np.array([1, 2])}, "unknown to be one of 'unk', 'error', got array"),
         ({"validation_fraction": "zero"}, "validation_fraction to be at least 0 and below 1, got 'zero'"),
         ({"validation_fraction": None}, "validation_fraction to be at least 0 and below 1, got None"),
         ({"n_threads": 2**40}, "at most 4,096 threads, got 1,099,511,627,776"),

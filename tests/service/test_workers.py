@@ -1,5 +1,6 @@
 """Workers share a socket and memory; those that die are replaced, and all end with their parent."""
 
+import asyncio
 import os
 import re
 import signal
@@ -10,13 +11,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from tests import runs
 from tests.service.running import Service
 from treefold.errors import ConfigurationError
-from treefold.service.workers import listen
+from treefold.service.workers import _Transport, listen
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for workers in /proc")
 
@@ -120,6 +122,32 @@ def test_one_worker_ends_cleanly_by_a_signal(name: signal.Signals) -> None:
         process.send_signal(name)
         assert process.wait(30) == 0
         assert process.stderr is not None and "Traceback" not in process.stderr.read()
+
+
+def test_nothing_is_written_to_a_client_that_has_left() -> None:
+    uvloop = pytest.importorskip("uvloop", reason="CLIENTS THAT LEAVE ARE NOT TESTED: they need uvloop")
+    made: list[asyncio.Transport] = []
+
+    class Connection(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            made.append(cast(asyncio.Transport, transport))
+
+    async def leave() -> None:
+        server = await asyncio.get_running_loop().create_server(Connection, "127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        while not made:
+            await asyncio.sleep(0.01)
+        _Transport(made[0]).write(b"one")
+        assert await reader.readexactly(3) == b"one"
+        made[0].abort()
+        await reader.read()
+        with pytest.raises(RuntimeError, match="closed"):
+            made[0].write(b"two")
+        _Transport(made[0]).write(b"two")
+        writer.close()
+        server.close()
+
+    uvloop.run(leave())
 
 
 def test_addresses_that_cannot_be_used_are_told() -> None:

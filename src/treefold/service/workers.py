@@ -14,7 +14,7 @@ import signal
 import socket
 import time
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, cast, final
 
 import torch
 import uvicorn
@@ -166,10 +166,28 @@ class _Server(uvicorn.Server):
                     connection.transport.abort()
 
 
+@final
+class _Transport:
+    """A transport that writes nothing to a client that has left; that of uvloop raises an error."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        if not self._transport.is_closing():
+            self._transport.write(data)
+
+
 class _Connection(HttpToolsProtocol):
     """A connection whose heads, the lines before the body, are bounded."""
 
     _head = -1  # bytes of the head that is being read
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(cast(asyncio.Transport, _Transport(transport)))
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)

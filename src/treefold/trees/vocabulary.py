@@ -92,7 +92,7 @@ def require_policy(owner: str, setting: str, value: str) -> None:
     ...
     treefold.errors.ConfigurationError: TreeClassifier expects unknown to be one of 'unk', 'error', got 'zero', a word of ...
     """
-    if value in ("zero", "absent"):
+    if isinstance(value, str) and value in ("zero", "absent"):
         raise ConfigurationError(
             f"{owner} expects {setting} to be one of 'unk', 'error', got {value!r}, a word of older versions; "
             f"with 'unk', unknown labels count as {UNKNOWN}."
