@@ -228,7 +228,14 @@ def test_force_replaces_a_data_set_and_nothing_else(tmp_path: Path) -> None:
 
 def test_an_unexpected_error_is_printed_in_a_line() -> None:
     run = """
-import sys, typer, treefold.cli as cli
+import signal, sys, typer, treefold.cli as cli
+
+def swallowed(number):
+    try:
+        signal.raise_signal(number)
+    except KeyboardInterrupt:
+        return "numpy"
+
 @cli.app.command()
 def broken() -> None:
     raise {0}
@@ -248,6 +255,9 @@ cli.main()
     assert "error: not enough memory for these sizes; choose smaller" in broken("MemoryError()").stderr
     stopped = broken("KeyboardInterrupt")
     assert stopped.returncode == 130 and "interrupted" in stopped.stderr and "Traceback" not in stopped.stderr
+    for name in ("SIGTERM", "SIGINT"):  # swallowed, as torch does while it imports numpy, which is then half imported
+        swallowed = broken(f"AttributeError(swallowed(signal.{name}))")
+        assert (swallowed.returncode, swallowed.stderr) == (130, "interrupted; no incomplete file was left.\n")
 
 
 def test_a_terminal_that_knows_few_characters_gets_the_table_all_the_same(tmp_path: Path) -> None:

@@ -9,7 +9,10 @@ import atexit
 import io
 import os
 import signal
+import socket
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, Final
 
@@ -106,6 +109,11 @@ def main() -> None:
         # Schedulers send SIGTERM before they kill: it is handled like Ctrl-C, also where that is ignored (nohup, `&` in scripts).
         signal.signal(signal.SIGTERM, signal.default_int_handler)
     show_log()
+    with _signals_noted() as was_signalled:
+        _run(was_signalled)
+
+
+def _run(was_signalled: Callable[[], bool]) -> None:
     try:
         app()
     except TreefoldError as problem:
@@ -119,6 +127,11 @@ def main() -> None:
     except Exception as problem:
         if os.environ.get(_TRACEBACK):
             raise
+        if (
+            was_signalled()
+        ):  # a library swallowed the KeyboardInterrupt, and broke: torch, for example, while numpy is imported
+            say(_INTERRUPTED_MESSAGE, to=err)
+            sys.exit(_INTERRUPTED)
         _fail(_unexpected(problem), 1)
     except SystemExit as stop:
         if stop.code == _INTERRUPTED:  # typer turns Ctrl-C into this exit code and prints nothing
@@ -126,6 +139,27 @@ def main() -> None:
         raise
     finally:
         atexit.register(_end_by_signals)  # the last one that is registered is the first one that is called
+
+
+@contextmanager
+def _signals_noted() -> Iterator[Callable[[], bool]]:
+    """Yield what says whether a signal has come within the block."""
+    reading, writing = socket.socketpair()
+    with reading, writing:
+        reading.setblocking(False)
+        writing.setblocking(False)
+        before = signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
+
+        def has_come() -> bool:
+            try:
+                return bool(reading.recv(1))
+            except BlockingIOError:
+                return False
+
+        try:
+            yield has_come
+        finally:
+            signal.set_wakeup_fd(before)
 
 
 def _end_by_signals() -> None:
