@@ -136,10 +136,11 @@ def test_bad_validation_data_are_named(cls: Any, data: Any, kind: type[TreefoldE
     assert str(caught.value) == message
 
 
-def test_nodes_of_validation_data_have_known_classes() -> None:
+@pytest.mark.parametrize(("label", "got"), [("leef", "'leef'"), (np.zeros(2), "array"), ((1, []), r"\(1, \[\]\)")])
+def test_nodes_of_validation_data_have_known_classes(label: Any, got: str) -> None:
     y = [kinds(tree) for tree in TREES]
-    with pytest.raises(TrainingError, match="NodeClassifier expects one of the 3 classes that it learns, got 'leef'"):
-        NodeClassifier(**FAST).fit(TRAIN, y[:40], validation_data=(["(f a)"], [["leef", None]]))
+    with pytest.raises(TrainingError, match=f"NodeClassifier expects one of the 3 classes that it learns, got {got}"):
+        NodeClassifier(**FAST).fit(TRAIN, y[:40], validation_data=(["(f a)"], [[label, None]]))
 
 
 def test_callbacks_are_called_after_each_epoch_with_the_metrics_of_history() -> None:

@@ -62,12 +62,16 @@ def codes_of(values: Iterable[Any], classes: Array, owner: str) -> Ints:
     places = {**{value: code for code, value in enumerate(known)}, None: -1}
     codes = []
     for value in values:
-        if value not in places:
+        try:
+            code = places.get(value)
+        except TypeError:  # a list or an array
+            code = None
+        if code is None:
             raise TrainingError(
                 f"{owner} expects one of the {len(known)} classes that it learns, got {value!r}"
                 f"{nearest(str(value), map(str, known))}; correct it, or remove the example."
             )
-        codes.append(places[value])
+        codes.append(code)
     return np.array(codes, np.int64)
 
 
