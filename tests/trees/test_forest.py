@@ -204,6 +204,8 @@ def test_a_truncated_file_is_refused_wherever_it_ends(tmp_path: Path) -> None:
         {"labels": {"shape": [-1]}},
         {"labels": {"shape": [2**62]}},
         {"labels": {"shape": 3}},
+        {"labels": {"shape": {}}},
+        {"labels": {"shape": ""}},
         {"labels": {"shape": []}},
         {"labels": {"shape": [6, 1]}},
         {"labels": {"offset": -64}},

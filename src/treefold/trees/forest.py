@@ -738,7 +738,7 @@ def _checked_facts(path: Path, header: bytes, kind: str) -> dict[str, Any]:
         columns = {}
         for name, entry in facts["columns"].items():
             dtype, shape, offset = np.dtype(entry["dtype"]), entry["shape"], entry["offset"]
-            if dtype.kind not in "iuf" or not all(map(_is_size, [*shape, offset])):
+            if dtype.kind not in "iuf" or type(shape) is not list or not all(map(_is_size, [*shape, offset])):
                 raise ValueError(f"the column {name!r} as {entry}")
             if offset % _ALIGNMENT or offset + dtype.itemsize * math.prod(shape) > total:
                 raise ValueError(f"the column {name!r} outside the file")
