@@ -205,6 +205,7 @@ def test_a_truncated_file_is_refused_wherever_it_ends(tmp_path: Path) -> None:
         {"labels": {"shape": [2**62]}},
         {"labels": {"shape": 3}},
         {"labels": {"shape": {}}},
+        {"labels": {"shape": [0, 2**64]}},
         {"labels": {"shape": ""}},
         {"labels": {"shape": []}},
         {"labels": {"shape": [6, 1]}},

@@ -703,7 +703,10 @@ def read_columns(
     checksums: dict[str, int] = {}
     for name, (dtype, shape, offset, checksum) in facts.pop("columns").items():
         raw = data[offset : offset + dtype.itemsize * math.prod(shape)]
-        arrays[name] = raw.view(dtype).reshape(shape)
+        try:
+            arrays[name] = raw.view(dtype).reshape(shape)
+        except (ValueError, OverflowError) as problem:  # no values, but so many rows that numpy has no number for them
+            raise _damaged(path, f"column {name!r} has the shape {shape} ({problem})") from None
         checksums[name] = checksum
     if verify or (verify is None and size <= SMALL):
         verify_columns(path, arrays, checksums)
