@@ -20,6 +20,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.attack", description=__doc__)
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--cases", type=int, help="run so many cases of each target instead")
+    parser.add_argument("--scan", action="store_true", help="run all inputs with one change of a right one instead")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="targets whose name begins so")
     parser.add_argument("--keep", type=Path, default=Path("attack-findings"), help="the folder for findings and counts")
@@ -33,7 +34,7 @@ def main() -> int:
             outcome = child.repeat(facts["target"], data)
             print(f"{facts['target']}: {outcome.kind} {outcome.detail}")
             return int(outcome.kind in FINDINGS)
-        return _attack(child, options)
+        return _scan(child, options) if options.scan else _attack(child, options)
     finally:
         child.close()
 
@@ -56,6 +57,22 @@ def _attack(child: Child, options: argparse.Namespace) -> int:
                     counts[name][outcome.kind] += 1
                     if outcome.kind in FINDINGS:
                         _keep(options, name, number, outcome, data, kept)
+        _write_counts(options, counts)
+    return _summary(counts)
+
+
+def _scan(child: Child, options: argparse.Namespace) -> int:
+    from tests.attack.targets import TARGETS
+
+    targets = [target for name, target in TARGETS.items() if name.startswith(options.only)]
+    counts: dict[str, Counter[str]] = {target.name: Counter() for target in targets}
+    kept: set[str] = set()
+    for target in targets:
+        for number, data in enumerate(target.every()):
+            outcome = child.repeat(target.name, data)
+            counts[target.name][outcome.kind] += 1
+            if outcome.kind in FINDINGS:
+                _keep(options, target.name, number, outcome, data, kept)
         _write_counts(options, counts)
     return _summary(counts)
 

@@ -2,6 +2,8 @@
 
 import inspect
 import random
+from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 from xml.etree import ElementTree
@@ -86,7 +88,18 @@ def _make_arguments(random: random.Random) -> bytes:
         likely = _LIKELY.get(str(parameters[argument].annotation).partition(" ")[0], _VALUES)
         values = _VALUES if random.random() < 0.5 else likely
         given[argument] = random.choice([value for value in values if value not in _LONG.get(argument, ())])
+    return _call(name, given)
+
+
+def _call(name: str, given: dict[str, str]) -> bytes:
     return f"{name}({', '.join(f'{key}={value}' for key, value in given.items())})".encode()
+
+
+def _every_argument() -> Iterator[bytes]:
+    for name in _ESTIMATORS:
+        for argument in inspect.signature(getattr(estimators, name)).parameters:
+            values = (value for value in _VALUES if value not in _LONG.get(argument, ()))
+            yield from (_call(name, {**_USUAL, argument: value}) for value in values)
 
 
 def _run_arguments(data: bytes, folder: Path) -> None:
@@ -107,21 +120,34 @@ def _require_answers(model: Any, X: Any) -> None:
 
 def _make_data(random: random.Random) -> bytes:
     name = random.choice(_ESTIMATORS)
-    usual = [
-        f"X.get('{name}', TREES)",
-        f"Y.get('{name}', ['a', 'b'] * 6)",
-        "sample_weight=None",
-        "validation_data=None",
-    ]
+    usual = _usual_data(name)
     for _ in range(random.choice((1, 1, 2))):
         place, value = random.randrange(4), random.choice(_DATA)
         if place == 3:
             value = random.choice((value, f"({value}, {random.choice(_DATA)})", f"(TREES, {value})"))
         usual[place] = usual[place].partition("=")[0] + f"={value}" if place > 1 else value
+    return _fit(name, usual, usual[0] if random.random() < 0.5 else random.choice(_DATA))
+
+
+def _usual_data(name: str) -> list[str]:
+    labels = f"Y.get('{name}', ['a', 'b'] * 6)"
+    return [f"X.get('{name}', TREES)", labels, "sample_weight=None", "validation_data=None"]
+
+
+def _fit(name: str, data: list[str], asked: str) -> bytes:
     answer = "transform" if name == "TreeEmbedder" else "predict"
-    asked = usual[0] if random.random() < 0.5 else random.choice(_DATA)
-    arguments = ", ".join(f"{key}={value}" for key, value in _USUAL.items())
-    return f"{name}({arguments}).fit({', '.join(usual)}).{answer}({asked})".encode()
+    return _call(name, _USUAL) + f".fit({', '.join(data)}).{answer}({asked})".encode()
+
+
+def _every_data() -> Iterator[bytes]:
+    for name, value in product(_ESTIMATORS, _DATA):
+        X, y, weight, validation = _usual_data(name)
+        yield _fit(name, [X, y, weight, validation], value)
+        yield _fit(name, [value, y, weight, validation], value)
+        yield _fit(name, [X, value, weight, validation], X)
+        yield _fit(name, [X, y, f"sample_weight={value}", validation], X)
+        for pair in (value, f"({X}, {value})", f"({value}, {y})"):
+            yield _fit(name, [X, y, weight, f"validation_data={pair}"], X)
 
 
 def _run_data(data: bytes, folder: Path) -> None:
@@ -173,7 +199,7 @@ def _run_tree(data: bytes, folder: Path) -> None:
 
 
 TARGETS: Final = [
-    Target("call arguments", _make_arguments, _run_arguments),
-    Target("call data", _make_data, _run_data),
+    Target("call arguments", _make_arguments, _run_arguments, _every_argument),
+    Target("call data", _make_data, _run_data, _every_data),
     Target("call trees", _make_tree, _run_tree),
 ]

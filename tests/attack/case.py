@@ -7,7 +7,7 @@ import random
 import subprocess
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -24,11 +24,15 @@ class WrongAnswerError(Exception):
 
 
 class Target(NamedTuple):
-    """A door of the library: how hostile input is made, and what is done with it in an empty folder."""
+    """A door of the library: how hostile input is made, and what is done with it in an empty folder.
+
+    ``every`` yields all inputs that differ from a right one in one place, by a value of a list.
+    """
 
     name: str
     make: Callable[[random.Random], bytes]
     run: Callable[[bytes, Path], None]
+    every: Callable[[], Iterator[bytes]] = lambda: iter(())
 
 
 class Outcome(NamedTuple):
@@ -177,6 +181,27 @@ def mutated_json(random: random.Random, facts: Any) -> Any:
     return facts
 
 
+def changed_once(facts: Any) -> Iterator[Any]:
+    """Yield a JSON value with one entry removed, repeated, or replaced by each of `VALUES`; of long lists, three entries.
+
+    >>> sum(1 for _ in changed_once({"a": 1})) == 2 * len(VALUES) + 2
+    True
+    """
+    yield from VALUES
+    if not isinstance(facts, (dict, list)):
+        return
+    keys = list(facts) if isinstance(facts, dict) else sorted({0, 1, len(facts) - 1} & set(range(len(facts))))
+    for key in keys:
+        rest = facts.copy()
+        value = rest.pop(key)
+        yield rest
+        yield {**facts, f"{key}x": value} if isinstance(facts, dict) else [*facts, value]
+        for other in changed_once(value):
+            changed = facts.copy()
+            changed[key] = other
+            yield changed
+
+
 def json_file(random: random.Random, data: bytes, others: tuple[bytes, ...] = ()) -> bytes:
     """Return a JSON file that was changed as a value or as bytes, or nests too deeply."""
     way = random.random()
@@ -212,6 +237,15 @@ def toml_file(random: random.Random, data: bytes, others: tuple[bytes, ...] = ()
         if not lines:
             break
     return "\n".join(lines).encode()
+
+
+def toml_changed_once(data: bytes) -> Iterator[bytes]:
+    """Yield a TOML file with one line removed or repeated, or with another value."""
+    lines = data.decode().split("\n")
+    for place, line in enumerate(lines):
+        others = [f"{line.partition('=')[0]}= {value}" for value in _TOML] if "=" in line else []
+        for new in ([], [line, line], *([other] for other in others)):
+            yield "\n".join([*lines[:place], *new, *lines[place + 1 :]]).encode()
 
 
 def versions() -> dict[str, str]:

@@ -6,6 +6,7 @@ import json
 import random
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -95,19 +96,30 @@ def _make(random: random.Random) -> bytes:
     words = list(usual)
     for _ in range(random.choice((1, 1, 2, 3))):
         name = random.choice(list(options))
-        values = options[name]
-        if values is None:
-            words.append(name)
-        elif not name.startswith("-"):
-            words = [random.choice(values) if word == name else word for word in words]
-            words += [random.choice(values)] if not name else []
-        elif name in words and name != "--set":
-            words[words.index(name) + 1] = random.choice(values)
-        else:
-            words += [name, random.choice(values)]
+        words = _with(words, name, random.choice(options[name] or ("",)), takes_value=options[name] is not None)
     if random.random() < 0.05:
         random.shuffle(words)
     return json.dumps([*command.split(), *words]).encode()
+
+
+def _with(words: list[str], name: str, value: str, *, takes_value: bool) -> list[str]:
+    """Give an option or an argument another value."""
+    if not takes_value:
+        return [*words, name]
+    if not name.startswith("-"):
+        return [value if word == name else word for word in words] + ([] if name else [value])
+    if name in words and name != "--set":
+        place = words.index(name) + 1
+        return [*words[:place], value, *words[place + 1 :]]
+    return [*words, name, value]
+
+
+def _every() -> Iterator[bytes]:
+    for command, (usual, options) in _COMMANDS.items():
+        for name, values in options.items():
+            for value in values or ("",):
+                words = _with(usual, name, value, takes_value=values is not None)
+                yield json.dumps([*command.split(), *words]).encode()
 
 
 def _run(data: bytes, folder: Path) -> None:
@@ -152,4 +164,4 @@ def _run(data: bytes, folder: Path) -> None:
         raise TreefoldError(stderr.getvalue())
 
 
-TARGETS: Final = [Target("command", _make, _run)]
+TARGETS: Final = [Target("command", _make, _run, _every)]

@@ -8,7 +8,7 @@ import shutil
 import struct
 import tempfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from unittest import mock
@@ -16,7 +16,18 @@ from unittest import mock
 import numpy as np
 
 import treefold.trees.forest as forest_module
-from tests.attack.case import Target, json_file, mutated, mutated_json, packed, require, toml_file, unpacked
+from tests.attack.case import (
+    Target,
+    changed_once,
+    json_file,
+    mutated,
+    mutated_json,
+    packed,
+    require,
+    toml_changed_once,
+    toml_file,
+    unpacked,
+)
 from treefold import load
 from treefold.analysis.description import describe
 from treefold.analysis.evaluation import evaluate
@@ -197,10 +208,58 @@ def _make(kind: str, random: random.Random) -> bytes:
     return packed(facts, content)
 
 
+def _every(kind: str) -> Iterator[bytes]:
+    for name in _KINDS[kind].files:
+        data = (originals() / _KINDS[kind].folder / name).read_bytes()
+        for content in _changed_once(name, data):
+            for large in (False, True) if name.endswith((".forest", ".columns")) else (False,):
+                yield packed({"file": name, "meant": True, "large": large}, content)
+
+
+def _changed_once(name: str, data: bytes) -> Iterator[bytes]:
+    """Yield a file with one change of its facts."""
+    if name.endswith(".toml"):
+        yield from toml_changed_once(data)
+    elif name.endswith((".forest", ".columns")):
+        facts, body = _columns_of(data)
+        yield from (_columns_file(changed, body) for changed in changed_once(facts))
+    elif name.endswith(".safetensors"):
+        facts, body = _tensors_of(data)
+        more = facts["__metadata__"]
+        yield from (_tensors_file({**facts, "__metadata__": changed}, body) for changed in changed_once(more))
+        for changed in changed_once(json.loads(more["state"])) if "state" in more else ():
+            yield _tensors_file({**facts, "__metadata__": {**more, "state": json.dumps(changed)}}, body)
+    else:
+        lines = data.splitlines() if name.endswith(".jsonl") else [data]
+        for place in {0, len(lines) - 1}:
+            for changed in changed_once(json.loads(lines[place])):
+                yield b"\n".join([*lines[:place], json.dumps(changed).encode(), *lines[place + 1 :]])
+
+
+def _columns_of(data: bytes) -> tuple[Any, bytearray]:
+    _, _, _, size = _PREAMBLE.unpack(data[: _PREAMBLE.size])
+    return json.loads(data[_PREAMBLE.size : _PREAMBLE.size + size]), bytearray(data[_PREAMBLE.size + size :])
+
+
+def _columns_file(facts: Any, body: bytearray) -> bytes:
+    header = json.dumps(facts).encode()
+    header += b" " * (-(_PREAMBLE.size + len(header)) % 64)
+    return _PREAMBLE.pack(MAGIC, VERSION, zlib.crc32(header), len(header)) + header + body
+
+
+def _tensors_of(data: bytes) -> tuple[Any, bytearray]:
+    size = int.from_bytes(data[:8], "little")
+    return json.loads(data[8 : 8 + size]), bytearray(data[8 + size :])
+
+
+def _tensors_file(facts: Any, body: bytearray) -> bytes:
+    header = json.dumps(facts).encode()
+    return len(header).to_bytes(8, "little") + header + body
+
+
 def _columns(random: random.Random, data: bytes) -> bytes:
     """Change the header or the values of a file of columns, with right checksums."""
-    _, _, _, size = _PREAMBLE.unpack(data[: _PREAMBLE.size])
-    facts, body = json.loads(data[_PREAMBLE.size : _PREAMBLE.size + size]), bytearray(data[_PREAMBLE.size + size :])
+    facts, body = _columns_of(data)
     if random.random() < 0.6:
         column = facts["columns"][random.choice(list(facts["columns"]))]
         kind = np.dtype(column["dtype"])
@@ -214,15 +273,12 @@ def _columns(random: random.Random, data: bytes) -> bytes:
         column["crc32"] = zlib.crc32(values.tobytes())
     else:
         facts = mutated_json(random, facts)
-    header = json.dumps(facts).encode()
-    header += b" " * (-(_PREAMBLE.size + len(header)) % 64)
-    return _PREAMBLE.pack(MAGIC, VERSION, zlib.crc32(header), len(header)) + header + body
+    return _columns_file(facts, body)
 
 
 def _tensors(random: random.Random, data: bytes) -> bytes:
     """Change the header of a safetensors file, or whole numbers of it."""
-    size = int.from_bytes(data[:8], "little")
-    facts, body = json.loads(data[8 : 8 + size]), bytearray(data[8 + size :])
+    facts, body = _tensors_of(data)
     if random.random() < 0.4 and len(body) >= 4:
         place = random.randrange(len(body) // 4) * 4
         body[place : place + 4] = struct.pack("<f", random.choice((float("nan"), float("inf"), 1e38, -1e30, 0.0)))
@@ -237,8 +293,7 @@ def _tensors(random: random.Random, data: bytes) -> bytes:
         )
     else:
         facts = mutated_json(random, facts)
-    header = json.dumps(facts).encode()
-    return len(header).to_bytes(8, "little") + header + body
+    return _tensors_file(facts, body)
 
 
 def _run(kind: str, data: bytes, folder: Path) -> None:
@@ -253,5 +308,11 @@ def _run(kind: str, data: bytes, folder: Path) -> None:
 
 
 TARGETS: Final = [
-    Target(f"file {kind}", functools.partial(_make, kind), functools.partial(_run, kind)) for kind in _KINDS
+    Target(
+        f"file {kind}",
+        functools.partial(_make, kind),
+        functools.partial(_run, kind),
+        functools.partial(_every, kind),
+    )
+    for kind in _KINDS
 ]

@@ -1,6 +1,7 @@
 """A few cases of every target of the attack, always the same ones; `make attack` runs as many as wanted."""
 
 from collections.abc import Iterator
+from itertools import islice
 
 import pytest
 
@@ -24,6 +25,14 @@ def test_hostile_input_is_answered_or_refused(child: Child, name: str) -> None:
     found = [(number, outcome) for number, outcome, _ in child.outcomes(name, 24, range(count))]
     assert len(found) == count
     assert [each for each in found if each[1].kind in FINDINGS] == []
+
+
+@pytest.mark.parametrize("name", [name for name in TARGETS if not name.startswith("reader")])
+def test_one_change_of_a_right_input_is_answered_or_refused(child: Child, name: str) -> None:
+    some = list(islice(TARGETS[name].every(), 7, None, 1999))
+    found = [(data, outcome) for data in some if (outcome := child.repeat(name, data)).kind in FINDINGS]
+    assert found == []
+    assert some or name == "call trees"
 
 
 def test_a_signal_is_a_finding_and_the_next_case_has_a_process_of_its_own(child: Child) -> None:
