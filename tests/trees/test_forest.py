@@ -289,6 +289,7 @@ def test_no_damaged_byte_goes_unnoticed_when_verified(
         ("labels", [99, 0, 0, 0, 0, 0], "labels outside the vocabulary"),
         ("offsets", [0, 5, 5], "tree offsets that do not span the nodes"),
         ("offsets", [0, 0, 6], "tree 0 has no nodes"),
+        ("offsets", [0, 2**63 - 1, -(2**63), 6], "tree 1 has no nodes"),
         ("widths", [0, 0], "columns of different length"),
     ],
 )

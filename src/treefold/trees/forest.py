@@ -577,9 +577,8 @@ def _outline_problem(forest: Forest) -> str:
     nodes = forest.node_count
     if not len(offsets) or offsets[0] != 0 or offsets[-1] != nodes:
         return "tree offsets that do not span the nodes"
-    if (np.diff(offsets) < 1).any():
-        return f"tree {int(np.flatnonzero(np.diff(offsets) < 1)[0])} has no nodes"
-    return ""
+    empty = np.flatnonzero(offsets[1:] <= offsets[:-1])  # a difference could overflow
+    return f"tree {int(empty[0])} has no nodes" if len(empty) else ""
 
 
 def _tree_problem(forest: Forest, rows: slice | Ints, sizes: Ints) -> tuple[int, str] | None:
