@@ -433,6 +433,8 @@ def alter(folder: Path, change: Callable[[dict[str, Tensor], dict[str, str]], No
         lambda tensors, facts: facts.update(state="{"),
         lambda tensors, facts: facts.update(state="[]"),
         lambda tensors, facts: facts.update(state=json.dumps({"epoch": "first"})),
+        lambda tensors, facts: facts.update(state=json.dumps({**json.loads(facts["state"]), "epoch": -1})),
+        lambda tensors, facts: facts.update(state=json.dumps({**json.loads(facts["state"]), "restarts": 10**30})),
         lambda tensors, facts: facts.pop("state"),
     ],
 )

@@ -7,10 +7,11 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, NamedTuple, Protocol, final
+from typing import Annotated, Any, Final, NamedTuple, Protocol, final
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from treefold.errors import TrainingError
@@ -74,23 +75,27 @@ class Silent:
         """Do nothing."""
 
 
+_Count = Annotated[int, Field(ge=0, lt=2**53)]
+
+
 @final
 @dataclass
 class State:
     """How far training is; together with the parameters and the optimiser's state, all that is needed to resume it."""
 
-    epoch: int = 0  # completed epochs
-    batch: int = 0  # completed batches of the current epoch
-    step: int = 0
+    epoch: _Count = 0  # completed epochs
+    batch: _Count = 0  # completed batches of the current epoch
+    step: _Count = 0
     loss_sum: float = 0.0
-    correct: int = 0
-    seen: int = 0
+    correct: _Count = 0
+    seen: _Count = 0
     seconds: float = 0.0
     processor_seconds: float = 0.0
     best_score: float = -math.inf
     best_loss: float = math.inf
-    best_epoch: int = 0
-    restarts: int = 0  # how often training went back to the last good epoch; each halves the learning rate
+    best_epoch: _Count = 0
+    # How often training went back to the last good epoch; each time halves the learning rate.
+    restarts: Annotated[int, Field(ge=0, le=_MOST_RESTARTS)] = 0
     history: list[dict[str, Any]] = field(default_factory=list)
 
 
