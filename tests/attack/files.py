@@ -4,6 +4,7 @@ import contextlib
 import functools
 import json
 import random
+import re
 import shutil
 import struct
 import tempfile
@@ -212,6 +213,8 @@ def _every(kind: str) -> Iterator[bytes]:
     for name in _KINDS[kind].files:
         data = (originals() / _KINDS[kind].folder / name).read_bytes()
         for content in _changed_once(name, data):
+            if re.search(rb"epochs = \d{9}", content):
+                continue  # it would only take long
             for large in (False, True) if name.endswith((".forest", ".columns")) else (False,):
                 yield packed({"file": name, "meant": True, "large": large}, content)
 
