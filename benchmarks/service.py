@@ -81,7 +81,7 @@ def trees() -> list[str]:
 def serving(run: Path, *options: str) -> "Iterator[tuple[subprocess.Popen[bytes], int, Path]]":
     """Run `treefold serve` within the block; yield its process, its port, and the file of what it says."""
     command = [sys.executable, "-m", "treefold", "serve", str(run), "--port", "0", *options]
-    # A file: a pipe that nobody reads fills up, and then the service blocks.
+    # stderr goes to a file: an unread pipe fills up and blocks the service.
     with tempfile.NamedTemporaryFile() as log, _process(command, log) as process:
         while (found := re.search(r"http://127\.0\.0\.1:(\d+)", Path(log.name).read_text())) is None:
             if process.poll() is not None:

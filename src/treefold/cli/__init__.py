@@ -122,20 +122,17 @@ def _run(was_signalled: Callable[[], bool]) -> None:
         path = f"{problem.filename}: " if problem.filename else ""
         _fail(f"{path}{problem.strerror or problem}; no incomplete file was left.", 1)
     except KeyboardInterrupt:  # while a command is imported; typer handles it later
-        say(_INTERRUPTED_MESSAGE, to=err)
-        sys.exit(_INTERRUPTED)
+        _interrupted()
     except Exception as problem:
         if os.environ.get(_TRACEBACK):
             raise
-        if (
-            was_signalled()
-        ):  # a library swallowed the KeyboardInterrupt, and broke: torch, for example, while numpy is imported
-            say(_INTERRUPTED_MESSAGE, to=err)
-            sys.exit(_INTERRUPTED)
+        # A library may swallow a KeyboardInterrupt and fail later: torch does while it imports numpy.
+        if was_signalled():
+            _interrupted()
         _fail(_unexpected(problem), 1)
     except SystemExit as stop:
         if stop.code == _INTERRUPTED:  # typer turns Ctrl-C into this exit code and prints nothing
-            say(_INTERRUPTED_MESSAGE, to=err)
+            _interrupted()
         raise
     finally:
         atexit.register(_end_by_signals)  # the last one that is registered is the first one that is called
@@ -166,6 +163,11 @@ def _end_by_signals() -> None:
     """Let signals end the process at once: its work is done, and what Python tidies up must not end in a traceback."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
+
+
+def _interrupted() -> None:
+    say(_INTERRUPTED_MESSAGE, to=err)
+    sys.exit(_INTERRUPTED)
 
 
 def _fail(message: str, code: int) -> None:

@@ -108,7 +108,10 @@ class TorchEngine:
 
     def encode(self, batch: Batch) -> Encoding:
         """Compute the states of a batch, differentiable."""
-        batch = self.encoder.linked(batch)
+        return self._encode(self.encoder.linked(batch))
+
+    def _encode(self, batch: Batch) -> Encoding:
+        """Compute the states of a batch that has the links of the encoder."""
         operators, rows, vectors, _ = self.encoder.label_rows(batch, first_parameter(self.encoder.cells))
         return self._finish(Encoding([], self.encoder.state_size, batch, rows, vectors), operators)
 
@@ -254,9 +257,9 @@ class FusedEngine(TorchEngine):
 
     def encode(self, batch: Batch) -> Encoding:
         """Compute the states of a batch, differentiable: the upward ones with kernels, unless torch is faster."""
-        encoder, given, batch = self.encoder, batch, self.encoder.linked(batch)
+        encoder, batch = self.encoder, self.encoder.linked(batch)
         if not self._is_worth_it(len(batch), batch.node_count) and not self._is_narrow(batch):
-            return super().encode(given)
+            return self._encode(batch)
         operators, rows, vectors, share = encoder.label_rows(batch, first_parameter(encoder.cells))
         memories, units = _fold(self, batch, operators, rows, vectors, share=share)
         encoding = Encoding([Memories([memories], units)], encoder.state_size, batch, rows, vectors)

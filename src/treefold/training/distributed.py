@@ -64,8 +64,8 @@ def joined() -> Iterator[Workers]:
     if count == "1":
         yield ALONE
         return
-    # Optimisers import this module late, and its functions would keep the group, with its threads, to the end of Python: threads
-    # that then let a tensor go abort the process.
+    # Its functions have the group as a default argument. Imported later, by an optimiser, they would keep the group and its
+    # threads alive after `destroy_process_group`; a thread that frees a tensor while Python shuts down aborts the process.
     importlib.import_module("torch.distributed.nn.functional")
     try:
         distributed.init_process_group("gloo")
