@@ -26,7 +26,7 @@ _SIGNALS: Final = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 _GRID: Final = """name = "killed"
 seeds = [0, 1]
 [training]
-epochs = 20
+epochs = 300
 batch_size = 20
 checkpoint_minutes = 0.0001
 [[models]]
@@ -76,7 +76,7 @@ class Place:
         if (run / "checkpoint.safetensors").is_file():
             return self.start("train", self.folder / "data", "--out", run, "--resume")
         shutil.rmtree(run, ignore_errors=True)  # killed before it was a run
-        settings = ("epochs=30", "state_size=3", "patience=none", "checkpoint_minutes=0.0001", *more)
+        settings = ("epochs=600", "state_size=3", "patience=none", "checkpoint_minutes=0.0001", *more)
         return self.start(
             "train", self.folder / "data", "--out", run, *(word for each in settings for word in ("--set", each))
         )
@@ -105,7 +105,8 @@ def interrupted(place: Place, kind: str, rng: random.Random, kills: Counter[str]
     shutil.rmtree(place.folder / name, ignore_errors=True)
     for _ in range(rng.randint(1, _MOST_KILLS)):
         process = place.go(kind, name)
-        time.sleep(rng.random() * place.seconds[kind])
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(rng.random() * place.seconds[kind])
         worker = rng.choice(_children(process.pid) or [None]) if kind == "sweep" and rng.random() < 0.5 else None
         how = rng.choice(_SIGNALS)
         if process.poll() is None:
@@ -115,6 +116,8 @@ def interrupted(place: Place, kind: str, rng: random.Random, kills: Counter[str]
         said = process.communicate(timeout=_LONG)[1]
         if "Traceback" in said or "internal error" in said:
             return f"{how.name}: {said[-300:]}"
+        if not process.returncode:  # it has come to its end: there is nothing left to kill
+            break
     process = place.go(kind, name)
     said = process.communicate(timeout=_LONG)[1]
     if process.returncode:
@@ -135,7 +138,7 @@ def two_at_once(place: Place) -> str:
 
 def folder_removed(place: Place) -> str:
     """Remove the folder under a training: one error, no traceback."""
-    process = place.train("removed", "epochs=500")
+    process = place.train("removed", "epochs=20000")
     while process.poll() is None and not (place.folder / "removed" / "metrics.jsonl").exists():
         time.sleep(0.05)
     (place.folder / "removed").rename(place.folder / "gone")  # at once, while files are being written
