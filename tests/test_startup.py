@@ -48,6 +48,14 @@ def test_predict_imports_no_sweep_or_report(tmp_path: Path) -> None:
     assert not [name for name in imported if name.startswith((*unused, "treefold.estimators", "sklearn", "matplotlib"))]
 
 
+@pytest.mark.parametrize("optimiser", ["adamw", "adadelta"])
+def test_a_training_does_not_import_the_compiler_of_torch(tmp_path: Path, optimiser: str) -> None:
+    settings = ("epochs=2", "state_size=3", "patience=none", "checkpoint_minutes=0.0001", f"optimiser={optimiser}")
+    words = [word for setting in settings for word in ("--set", setting)]
+    imported = modules_of("train", str(runs.listops().data_folder), "--out", str(tmp_path / "run"), *words)
+    assert "treefold.kernels.optimisers" in imported and "torch._dynamo" not in imported
+
+
 def test_data_commands_import_no_torch(tmp_path: Path) -> None:
     imported = modules_of("data", "listops", "--out", str(tmp_path / "lo"), "--size", "20")
     assert "numpy" in imported and not imported & (SLOW - {"numpy"})

@@ -1,19 +1,30 @@
 """Steps of optimisers over one flat tensor, each in one pass over memory."""
 
+import inspect
 from collections.abc import Callable, Iterable
 from typing import Any, final
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
 from treefold.errors import ShapeError
 from treefold.kernels.compile import entry_point
 from treefold.kernels.records import Vector
 
 
+class _Uncompiled:
+    """Methods of torch's optimisers without their wrappers for `torch.compile`, whose first call imports modules for seconds."""
+
+    add_param_group = inspect.unwrap(Optimizer.add_param_group)
+    state_dict = inspect.unwrap(Optimizer.state_dict)
+    load_state_dict = inspect.unwrap(Optimizer.load_state_dict)
+    zero_grad = inspect.unwrap(Optimizer.zero_grad)
+
+
 @final
-class FlatAdadelta(torch.optim.Adadelta):
+class FlatAdadelta(_Uncompiled, torch.optim.Adadelta):
     r"""`torch.optim.Adadelta` with the same state and the same numbers, in one compiled pass over each tensor on the CPU.
 
     .. math::
@@ -65,7 +76,7 @@ class FlatAdadelta(torch.optim.Adadelta):
 
 
 @final
-class FlatAdamW(torch.optim.AdamW):
+class FlatAdamW(_Uncompiled, torch.optim.AdamW):
     r"""`torch.optim.AdamW` with the same state and the same numbers, in one compiled pass over each tensor on the CPU.
 
     .. math::
