@@ -48,6 +48,7 @@ attack: .venv/.ready
 # Random SIGKILL, SIGTERM and SIGINT of trainings and sweeps, resumed to the end, byte for byte as undisturbed.
 RUNS ?= 20
 kill: .venv/.ready
+	$(BIN)/python -m treefold.kernels --double
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.attack.kill --runs $(RUNS) --seed $(SEED)
 
 lint: .venv/.ready
