@@ -1,5 +1,7 @@
 """Attack on calls: arguments of estimators, data given to them, and trees. An input is a Python expression."""
 
+import copy
+import functools
 import inspect
 import random
 from collections.abc import Iterator
@@ -12,6 +14,7 @@ import numpy as np
 
 from tests.attack.case import Target, require
 from treefold import Tree, as_tree, estimators
+from treefold.errors import TreefoldError
 from treefold.trees.forest import Forest
 
 _ESTIMATORS: Final = (
@@ -105,17 +108,90 @@ def _every_argument() -> Iterator[bytes]:
 def _run_arguments(data: bytes, folder: Path) -> None:
     text = data.decode()
     name = text.partition("(")[0]
-    X, y = _X.get(name, _TREES), _Y.get(name, ["a", "b"] * 6)
+    X, y = _data_of(name)
     model = eval(text, dict(_NAMES)).fit(X, y)
     _require_answers(model, X)
     repr(model)
 
 
-def _require_answers(model: Any, X: Any) -> None:
+def _require_answers(model: Any, X: Any) -> Any:
     answers = model.transform(X) if hasattr(model, "transform") else model.predict(X)
     require(len(answers) == len(X), "another number of answers than of trees")
     if isinstance(answers, np.ndarray) and answers.dtype.kind == "f":
         require(bool(np.isfinite(answers).all()), "answers that are NaN or infinite")
+    return answers
+
+
+# Methods of a fitted estimator; X and Y are the data of its fit, {} is the hostile value.
+_METHODS: Final = {
+    "fit_predict": (
+        "predict({})",
+        "predict_proba({})",
+        "score({}, Y)",
+        "score(X, {})",
+        "score(X, Y, sample_weight={})",
+    ),
+    "explain": ("explain({})", "explain(X[0], top={})", "explain(X[0], occlude={})"),
+    "partial_fit": ("partial_fit({}, Y)", "partial_fit(X, {})", "partial_fit(X, Y, sample_weight={})"),
+    "classes": ("partial_fit(X, Y, classes={})",),
+    "transform": ("transform({})",),
+}
+_LACKS: Final = {
+    "NodeClassifier": ("partial_fit", "classes", "transform"),
+    "TreeEmbedder": ("fit_predict", "explain", "partial_fit", "classes"),
+    **dict.fromkeys(("TreeRegressor", "TreePairRegressor"), ("classes", "transform")),
+}
+
+
+def _methods(name: str) -> list[str]:
+    found = [each for group, each in _METHODS.items() if group not in _LACKS.get(name, ("transform",))]
+    is_number = name.endswith("Regressor")
+    return [text for texts in found for text in texts if not (is_number and text.startswith("predict_proba"))]
+
+
+def _every_method() -> Iterator[bytes]:
+    for name in _ESTIMATORS:
+        for method, value in product(_methods(name), dict.fromkeys((*_DATA, *_VALUES))):
+            yield f"{name}.{method.format(value)}".encode()
+
+
+def _make_method(random: random.Random) -> bytes:
+    name = random.choice(_ESTIMATORS)
+    calls = (
+        random.choice(_methods(name)).format(random.choice((*_DATA, *_VALUES))) for _ in range(random.choice((1, 2, 3)))
+    )
+    return "\n".join(f"{name}.{call}" for call in calls).encode()
+
+
+@functools.cache
+def _fitted(name: str) -> Any:
+    model = getattr(estimators, name)(**{key: eval(value) for key, value in _USUAL.items()})
+    return model.fit(*_data_of(name))
+
+
+def _data_of(name: str) -> tuple[Any, Any]:
+    return _X.get(name, _TREES), _Y.get(name, ["a", "b"] * 6)
+
+
+def _run_methods(data: bytes, folder: Path) -> None:
+    """Call methods of one estimator; a call that is refused must not change what later ones answer."""
+    lines = data.decode().splitlines()
+    name = lines[0].partition(".")[0]
+    X, y = _data_of(name)
+    model = copy.deepcopy(_fitted(name))
+    refused: list[TreefoldError] = []
+    for line in lines:
+        before = _require_answers(model, X)
+        try:
+            answer = eval(line, {**_NAMES, name: model, "X": X, "Y": y})
+        except TreefoldError as problem:
+            refused.append(problem)
+            require(str(before) == str(_require_answers(model, X)), "a refused call changed the model")
+        else:
+            require(not isinstance(answer, float) or answer == answer, "a score that is NaN")
+            repr(answer)
+    if len(refused) == len(lines):
+        raise refused[0]
 
 
 def _make_data(random: random.Random) -> bytes:
@@ -201,5 +277,6 @@ def _run_tree(data: bytes, folder: Path) -> None:
 TARGETS: Final = [
     Target("call arguments", _make_arguments, _run_arguments, _every_argument),
     Target("call data", _make_data, _run_data, _every_data),
+    Target("call methods", _make_method, _run_methods, _every_method),
     Target("call trees", _make_tree, _run_tree),
 ]

@@ -37,6 +37,7 @@ kind = "Sum"
 aggregator = "sum"
 state_size = 3
 """
+_KINDS: Final = ("run", "run", "run", "sweep")  # a sweep takes several times as long
 _LONG: Final = 600
 _MOST_KILLS: Final = 12
 _NEW: Final = 0.25  # the share of commands that start a new Python; it imports modules for longer than a training takes
@@ -245,9 +246,7 @@ def _done(process: Command) -> None:
     assert code == 0, said
 
 
-def attack(
-    runs: int, seed: int, kinds: tuple[str, ...] = ("run", "run", "run", "sweep"), *, others: bool = True
-) -> Iterator[dict[str, Any]]:
+def attack(runs: int, seed: int, kinds: tuple[str, ...] = _KINDS, *, others: bool = True) -> Iterator[dict[str, Any]]:
     """Disturb as many runs; yield counts and findings after each of them."""
     rng, counts, kills, findings = random.Random(seed), Counter[str](), Counter[str](), list[str]()
     checks = {"two at once": two_at_once, "folder removed": folder_removed, "disk full": disk_full} if others else {}
@@ -278,10 +277,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.attack.kill", description=__doc__)
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", choices=("run", "sweep"), help="only trainings, or only sweeps")
     parser.add_argument("--out", type=Path, help="a JSON file for the counts; it is written after each run")
     options = parser.parse_args()
     found: dict[str, Any] = {"findings": []}
-    for found in attack(options.runs, options.seed):
+    kinds = (options.only,) if options.only else _KINDS
+    for found in attack(options.runs, options.seed, kinds):
         if options.out is not None:
             options.out.write_text(json.dumps(found, indent=1) + "\n")
     print(json.dumps(found, indent=1))

@@ -127,6 +127,62 @@ def test_node_labels_that_cannot_be_learned_are_refused(y: object, message: str)
 
 
 @pytest.mark.parametrize(
+    ("y", "weights", "message"),
+    [
+        (None, None, "TreeClassifier requires y to be passed, but the target y is None"),
+        (Y[:19], None, "TreeClassifier expects y to have one class for each of 20 trees, got 19"),
+        (list(range(20)), None, "expects classes like those that it learnt, such as 'even', got 0; convert them"),
+        (Y, "x", "expects sample_weight to have one number for each of 20 examples, got 'x'"),
+        (Y, [0] * 20, "expects a sample_weight above zero, got zero for all"),
+    ],
+)
+def test_what_cannot_be_scored_is_refused(y: object, weights: object, message: str) -> None:
+    with pytest.raises(TreefoldError, match=message):
+        FITTED.score(TREES, y, weights)
+
+
+def test_a_class_that_the_model_does_not_know_is_a_wrong_answer_and_weights_may_be_huge() -> None:
+    right = FITTED.predict(TREES) == np.array(Y)
+    assert FITTED.score(TREES, [*Y[:19], "unseen"]) == pytest.approx(right[:19].sum() / 20)
+    weights = np.where(np.arange(20) < 5, 1e308, 0)  # their sum is infinite
+    assert FITTED.score(TREES, Y, weights) == pytest.approx(right[:5].mean())
+
+
+def test_nodes_without_labels_cannot_be_scored() -> None:
+    model = NodeClassifier(**FAST).fit(["(f a)", "b"], [["x", "y"], ["x"]])
+    with pytest.raises(TrainingError, match="NodeClassifier expects a label for some node in y, got None for all"):
+        model.score(["(f a)", "b"], [[None, None], [None]])
+    with pytest.raises(TrainingError, match="expects a sample_weight above zero for some labelled node"):
+        model.score(["(f a)", "b"], [["x", "y"], [None]], [0, 1])
+    with pytest.raises(ShapeError, match="expects y to be a flat sequence of classes, got a nested one"):
+        model.score(["(f a)", "b"], [["x", np.zeros(2)], [None]])
+
+
+def test_numbers_are_scored_if_they_have_the_shape_of_the_predictions() -> None:
+    model = TreeRegressor(**FAST).fit(TREES, [float(tree.size) for tree in TREES])
+    with pytest.raises(ShapeError, match=r"expects y to have the shape of its predictions, \(20,\), got \(20, 2\)"):
+        model.score(TREES, np.zeros((20, 2)))
+    with pytest.raises(
+        TrainingError, match=r"expects numbers of at most 1e\+100 in y, got 1e\+308; divide all of them"
+    ):
+        model.score(TREES, [1.0] * 19 + [-1e308])  # the square is infinite
+
+
+@pytest.mark.parametrize("classes", [object(), "ab", np.array("a"), 5])
+def test_what_is_no_list_of_classes_is_refused(classes: object) -> None:
+    with pytest.raises(TrainingError, match=r"TreeClassifier.partial_fit expects a list of all classes, got"):
+        TreeClassifier(**FAST).partial_fit(TREES, Y, classes=classes)
+
+
+def test_an_explanation_expects_true_or_false_and_a_pair_is_no_array_without_axes() -> None:
+    with pytest.raises(ConfigurationError, match="explain expects occlude to be True or False, got 'yes'"):
+        FITTED.explain(TREES[0], occlude="yes")  # type: ignore[arg-type]
+    pairs = TreePairClassifier(**FAST).fit([("a", "b"), ("b", "a")], [0, 1])
+    with pytest.raises(TreeError, match="pair 0: expected two trees, got array"):
+        pairs.explain(np.array("a"))
+
+
+@pytest.mark.parametrize(
     ("weights", "message"),
     [
         ([1.0] * 19, r"sample_weight to have one number for each of 20 examples, got the shape \(19,\)"),

@@ -125,6 +125,14 @@ def test_a_label_that_is_no_number_is_refused_by_the_task_s_name() -> None:
         Examples.of(data, "regression")
 
 
+def test_a_number_whose_square_is_infinite_is_refused() -> None:
+    data = Dataset(Forest(["a"]), np.array([0]), ("-1e308",), {})
+    with pytest.raises(
+        ConfigurationError, match=r"task 'regression' expects numbers of at most 1e\+100, got -1e308; divide"
+    ):
+        task_of("regression").targets(data)
+
+
 @pytest.mark.parametrize("name", TASKS)
 def test_a_task_is_known_by_its_name(name: str) -> None:
     assert task_of(name) is TASKS[name] and TASKS[name].name == name and task_of(TASKS[name]) is TASKS[name]

@@ -548,6 +548,8 @@ def explain(
     ``classes`` are the values of the model's classes, if these are not text; ``unknown`` are the labels that it does not know.
     """
     require_positive("explain", top=top)
+    if not isinstance(occlude, (bool, np.bool_)):
+        raise ConfigurationError(f"explain expects occlude to be True or False, got {occlude!r}.")
     if not saved.task.has_classes and saved.outputs > 1:
         raise ConfigurationError(
             f"an explanation expects a model of classes or of one number, got one of {saved.outputs} numbers; "

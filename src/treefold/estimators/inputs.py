@@ -41,7 +41,7 @@ def forest_of_pairs(X: Any, owner: str) -> Forest:
     sides: list[Any] = []
     for number, pair in enumerate(_entries(X, owner, "pairs of trees", 2)):
         is_tree = isinstance(pair, (Tree, str, dict)) or kind_of(pair) is not None
-        if is_tree or not isinstance(pair, Iterable) or len(both := list(pair)) != 2:
+        if is_tree or not isinstance(pair, Iterable) or getattr(pair, "ndim", 1) == 0 or len(both := list(pair)) != 2:
             raise TreeError(f"pair {number}: expected two trees, got {pair!r}; write each pair as (left, right).")
         sides += both
     return _not_empty(Forest(_trees(sides, "pair", 2)), owner)

@@ -1,5 +1,6 @@
 """The estimators: of classes, numbers and states."""
 
+from reprlib import repr as shortened
 from typing import Any, ClassVar, Self, final
 
 import numpy as np
@@ -18,6 +19,7 @@ from treefold.errors import ConfigurationError, ShapeError, TrainingError, requi
 from treefold.estimators.base import TreeEstimator
 from treefold.estimators.inputs import forest_of_pairs
 from treefold.estimators.targets import (
+    accuracy,
     as_class_weights,
     as_classes,
     as_node_classes,
@@ -25,6 +27,7 @@ from treefold.estimators.targets import (
     as_weights,
     class_values,
     codes_of,
+    has_entries,
     node_labels,
 )
 from treefold.nn.heads import Head
@@ -92,6 +95,12 @@ class TreeClassifier(ClassifierMixin, TreeEstimator):  # type: ignore[misc]
         """Return the probability of each class, (n, K), in the order of ``classes_``."""
         return softmax(self._outputs(X)[1])
 
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the accuracy; ``sample_weight`` (n,) is the weight of each tree."""
+        predicted = self.predict(X)
+        truth = class_values(y, len(predicted), self._name, task_of(self.task).judged)
+        return accuracy(self.classes_, predicted, truth, as_weights(sample_weight, len(truth), self._name), self._name)
+
 
 @final
 class TreePairClassifier(TreeClassifier):
@@ -154,12 +163,14 @@ class NodeClassifier(TreeEstimator):
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the accuracy over all labelled nodes; ``sample_weight`` (n,) is the weight of each tree's nodes."""
         forest, outputs = self._outputs(X)
-        truth = node_labels(y, forest.sizes, self._name)
-        right = np.array([a == b for a, b in zip(self.classes_[outputs.argmax(1)].tolist(), truth, strict=True)])
+        labels = node_labels(y, forest.sizes, self._name)
+        known = np.flatnonzero([label is not None for label in labels])
+        if not len(known):
+            raise TrainingError(f"{self._name} expects a label for some node in y, got None for all.")
+        truth = class_values([labels[node] for node in known], len(known), self._name, "node")
         weights = as_weights(sample_weight, len(forest), self._name)
-        weights = np.repeat(np.ones(len(forest)) if weights is None else weights, forest.sizes)
-        weights[[label is None for label in truth]] = 0.0
-        return float(np.average(right, weights=weights))
+        weights = None if weights is None else np.repeat(weights, forest.sizes)[known]
+        return accuracy(self.classes_, self.classes_[outputs.argmax(1)][known], truth, weights, self._name)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -208,9 +219,16 @@ class _Regressor(RegressorMixin, TreeEstimator):  # type: ignore[misc]
         """Return R² of the predictions; if all numbers of ``y`` are equal, 1 if all predictions are right, else 0."""
         predictions = self.predict(X)
         truth = as_numbers(y, len(predictions), self._name, task_of(self.task).judged)
-        if len(truth) and (truth == truth[:1]).all():
+        if truth.shape != predictions.shape:
+            raise ShapeError(
+                f"{self._name} expects y to have the shape of its predictions, {predictions.shape}, got {truth.shape}."
+            )
+        weights = as_weights(sample_weight, len(truth), self._name)
+        if (truth == truth[:1]).all():
             return r_squared(truth, predictions)
-        return float(super().score(X, y, sample_weight))
+        from sklearn.metrics import r2_score  # type: ignore[import-untyped]  # slow to import
+
+        return float(r2_score(truth, predictions, sample_weight=weights))
 
     def _rows(self, y: Any, forest: Forest) -> Floats:
         """Return the numbers of a y as rows (n, K)."""
@@ -415,6 +433,8 @@ def _classes_for_partial_fit(estimator: TreeClassifier, classes: Any) -> Array:
                 f"{name}.partial_fit expects classes in its first call, got None; give all that y can have."
             )
         return np.asarray(earlier)
+    if not has_entries(classes):
+        raise TrainingError(f"{name}.partial_fit expects a list of all classes, got {shortened(classes)}.")
     given = as_classes(classes, len(classes), name, "class")[0]
     if earlier is not None and given.tolist() != earlier.tolist():
         raise TrainingError(

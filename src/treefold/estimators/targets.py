@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.utils.validation import column_or_1d  # type: ignore[import-untyped]
 
 from treefold.errors import ConfigurationError, ShapeError, TrainingError, nearest
-from treefold.training.task import Array, Floats
+from treefold.training.task import LARGEST, Array, Floats
 from treefold.trees.batch import Ints
 
 # Axes:  n examples · N nodes · K classes or outputs
@@ -107,6 +107,23 @@ def node_labels(y: Any, sizes: Ints, owner: str) -> list[Any]:
     return flat
 
 
+def accuracy(classes: Array, predicted: Array, truth: Array, weights: Floats | None, owner: str) -> float:
+    """Return the share of right predictions, weighted; raise if one of the known and the true classes are text, the others not.
+
+    >>> known = np.array(["a", "b"])
+    >>> accuracy(known, known, np.array(["a", "c"]), np.array([3.0, 1.0]), "TreeClassifier")
+    0.75
+    """
+    known, given = classes.tolist()[0], truth.tolist()[0]
+    if isinstance(known, str) != isinstance(given, str):
+        raise TrainingError(
+            f"{owner} expects classes like those that it learnt, such as {known!r}, got {given!r}; convert them."
+        )
+    if weights is not None and not weights.any():
+        raise TrainingError(f"{owner} expects a sample_weight above zero for some labelled node, got zero for all.")
+    return float(np.average(predicted == truth, weights=weights))
+
+
 def as_numbers(y: Any, count: int, owner: str, per: str = "tree") -> Floats:
     """Return numbers (n,) or (n, K), all finite.
 
@@ -127,6 +144,10 @@ def as_numbers(y: Any, count: int, owner: str, per: str = "tree") -> Floats:
         raise TrainingError(
             f"{owner} expects finite numbers in y, got {values[bad[0]]} for {per} {bad[0]} (input contains NaN or infinity); "
             f"remove the {per}, or fill the number in."
+        )
+    if count and (largest := np.abs(values).max()) > LARGEST:
+        raise TrainingError(
+            f"{owner} expects numbers of at most {LARGEST:g} in y, got {largest:g}; divide all of them by the same number."
         )
     return values
 
@@ -154,7 +175,18 @@ def as_weights(sample_weight: Any, count: int, owner: str) -> Floats | None:
         raise TrainingError(f"{owner} expects sample_weight to be finite and not negative, got {bad}.")
     if not weights.any():
         raise TrainingError(f"{owner} expects a sample_weight above zero, got zero for all; there is nothing to learn.")
+    weights = weights / weights.max()  # the sum of huge numbers would be infinite
     return np.asarray(weights / weights.mean())
+
+
+def has_entries(values: Any) -> bool:
+    """Return whether something is a sequence or an array with an axis; text is neither.
+
+    >>> [has_entries(each) for each in (["a"], np.zeros(2), "a", np.array("a"), 5)]
+    [True, True, False, False, False]
+    """
+    is_sized = hasattr(values, "__len__") or hasattr(values, "__array__")
+    return is_sized and not isinstance(values, str) and getattr(values, "ndim", 1) > 0
 
 
 def as_class_weights(class_weight: Any, classes: Array, codes: Ints, owner: str) -> Floats | None:
@@ -226,7 +258,7 @@ def _flat(y: Any, count: int, owner: str, per: str) -> Array:
 def _require_given(y: Any, owner: str, what: str) -> None:
     if y is None:
         raise TrainingError(f"{owner} requires y to be passed, but the target y is None; give {what}.")
-    if isinstance(y, str) or not (hasattr(y, "__len__") or hasattr(y, "__array__")):
+    if not has_entries(y):
         raise ShapeError(f"{owner} expects y to have {what}, got {type(y).__name__}.")
 
 

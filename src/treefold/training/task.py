@@ -1,7 +1,7 @@
 """Tasks: classify trees, pairs or nodes, or predict numbers. A task has everything that depends on this choice."""
 
 import abc
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ from treefold.trees.forest import Forest
 # Axes:  n examples · N nodes · r rows of outputs, one for each tree, pair or node · K classes or outputs
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
+LARGEST: Final = 1e100  # of the numbers to predict: sums of their squares must be finite
 
 
 class Report(NamedTuple):
@@ -455,8 +456,13 @@ def level_weights(numbers: Tensor, levels: int) -> Tensor:
 
 def _number(name: str, task: str) -> float:
     try:
-        return float(name)
+        number = float(name)
     except ValueError:
         raise ConfigurationError(
             f"task {task!r} expects labels that are numbers, got {name!r}; choose another task."
         ) from None
+    if LARGEST < abs(number) < np.inf:
+        raise ConfigurationError(
+            f"task {task!r} expects numbers of at most {LARGEST:g}, got {name}; divide all of them by the same number."
+        )
+    return number
