@@ -251,7 +251,7 @@ def attack(runs: int, seed: int, kinds: tuple[str, ...] = _KINDS, *, others: boo
     rng, counts, kills, findings = random.Random(seed), Counter[str](), Counter[str](), list[str]()
     checks = {"two at once": two_at_once, "folder removed": folder_removed, "disk full": disk_full} if others else {}
     with tempfile.TemporaryDirectory(prefix="treefold-kill-") as folder:
-        place = Place(Path(folder), dict.fromkeys(kinds), rng)
+        place = Place(Path(folder), dict.fromkeys(("run", *kinds)), rng)
         for number in range(-len(checks), runs):
             if number < 0:
                 name = list(checks)[number]
