@@ -3,11 +3,17 @@
 import functools
 import io
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+
 from tests.attack.case import DEEP, Target, mutated, packed, require, unpacked
+from treefold.data.dataset import Dataset
 from treefold.data.readers import READERS
+from treefold.data.sick import load_sick
+from treefold.data.vectors import read_vectors
 from treefold.errors import ReadError
 from treefold.trees.forest import Forest
 from treefold.trees.tree import Tree
@@ -95,6 +101,71 @@ def _run(form: str, data: bytes, folder: Path) -> None:
     require([Tree.parse(str(tree)) for tree in trees] == trees, "the trees as text are other trees")
 
 
+def _npz(save: Callable[..., None]) -> bytes:
+    file = io.BytesIO()
+    save(file, words=np.array(["the", "dog", "New York"]), vectors=np.array([[0.5, 1], [2, 3], [4, 5]], np.float16))
+    return file.getvalue()
+
+
+@functools.cache
+def _vectors() -> tuple[tuple[str, bytes], ...]:
+    text = b"the 0.5 1\ndog 2 3e-2\nNew York 4 5\n"
+    npz = ((".npz", _npz(save)) for save in (np.savez, np.savez_compressed))
+    return ((".txt", text), (".txt", b"3 2\n" + text), *npz)
+
+
+def _make_vectors(random: random.Random) -> bytes:
+    suffix, sample = random.choice(_vectors())
+    return packed({"suffix": suffix}, mutated(random, sample))
+
+
+def _run_vectors(data: bytes, folder: Path) -> None:
+    facts, content = unpacked(data)
+    path = folder / f"input{facts['suffix']}"
+    path.write_bytes(content)
+    words, vectors = read_vectors(path, ["the", "dog", "New York", "cat"])
+    require(bool(words) and vectors.shape[:1] == (len(words),), "another number of vectors than of words")
+    require(bool(np.isfinite(vectors).all()), "vectors with NaN or infinity")
+
+
+# Files of SICK: two pairs in each split.
+_SICK: Final[dict[str, bytes]] = {
+    **{f"dep_{split}/{side}.toks": b"cats sleep well\nno dog\n" for split in ("train", "dev", "test") for side in "ab"},
+    **{f"dep_{split}/{side}.parents": b"2 0 2\n2 0\n" for split in ("train", "dev", "test") for side in "ab"},
+    **{
+        f"dep_{split}/{side}.rels": b"nsubj root advmod\ndet root\n"
+        for split in ("train", "dev", "test")
+        for side in "ab"
+    },
+    **{f"dep_{split}/sim.txt": b"1.5\n4\n" for split in ("train", "dev", "test")},
+    **{f"dep_{split}/id.txt": b"1\n2\n" for split in ("train", "dev", "test")},
+    **{
+        f"SICK_{split}.txt": b"pair_ID\tsentence_A\trelatedness_score\tentailment_judgment\n1\tcats\t1.5\tNEUTRAL\n2\tno\t4\tENTAILMENT\n"
+        for split in ("train", "trial", "test_annotated")
+    },
+}
+
+
+def _make_sick(random: random.Random) -> bytes:
+    name = random.choice(list(_SICK))
+    content = mutated(random, _SICK[name], tuple(_SICK.values()))
+    target = random.choice(("relatedness", "entailment"))
+    return packed({"file": name, "target": target, "relations": random.random() < 0.5}, content)
+
+
+def _run_sick(data: bytes, folder: Path) -> None:
+    facts, content = unpacked(data)
+    for name, right in _SICK.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(content if name == facts["file"] else right)
+    made = load_sick(folder, facts["target"], relations=facts["relations"])
+    require(len(made.forest) == 2 * len(made.targets), "another number of pairs than of labels")
+    made.save(folder / "data")
+    require(Dataset.open(folder / "data").fingerprint() == made.fingerprint(), "the saved data set is another one")
+
+
 TARGETS: Final = [
-    Target(f"reader {form}", functools.partial(_make, form), functools.partial(_run, form)) for form in READERS
+    *(Target(f"reader {form}", functools.partial(_make, form), functools.partial(_run, form)) for form in READERS),
+    Target("reader vectors", _make_vectors, _run_vectors),
+    Target("reader SICK", _make_sick, _run_sick),
 ]

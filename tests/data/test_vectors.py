@@ -82,3 +82,26 @@ def test_bad_npz_files_are_told(tmp_path: Path) -> None:
     fails("v.npz: expected an npz file with text and numbers, got Object arrays")
     np.savez(path, words=["a", "b"], vectors=[[1.0, 2.0], [np.nan, 0.0]])
     fails("v.npz: expected finite numbers, got NaN or infinity in the vector of 'b'")
+
+
+def test_damaged_npz_files_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "v.npz"
+    np.savez_compressed(path, words=["a", "b"], vectors=np.arange(6.0).reshape(2, 3))
+    right = path.read_bytes()
+    encrypted, unknown = bytearray(right), bytearray(right)
+    first = right.index(b"PK\1\2")  # the directory of the archive
+    encrypted[first + 8] |= 1
+    unknown[first + 10] = 77
+    damaged = right[:60] + bytes(20) + right[80:]
+    with path.open("wb") as file:
+        np.save(file, np.ones(3))
+    one_array = path.read_bytes()
+    for content in (encrypted, unknown, damaged, one_array, right[:-30], b"PK\3\4"):
+        path.write_bytes(content)
+        with pytest.raises(ReadError, match=r"v\.npz: expected an npz file with"):
+            read_vectors(path, ["a"])
+
+
+def test_a_header_with_too_many_digits_is_no_header(tmp_path: Path) -> None:
+    with pytest.raises(ReadError, match="line 2: expected a word and 1 numbers, got 2"):
+        read_vectors(written(tmp_path, f"{'9' * 5000} {'9' * 5000}\na 1 2\n"), ["a"])

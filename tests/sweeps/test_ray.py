@@ -93,6 +93,8 @@ def test_an_address_that_does_not_answer_is_an_error_and_no_wait(
 def test_an_address_that_is_none_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="expects HOST:PORT, ray://HOST:PORT or auto, got 'cluster'"):
         ray._require_answer("cluster")
+    with pytest.raises(ConfigurationError, match="expects a running Ray cluster, got Exceeds the limit"):
+        ray._require_answer(f"localhost:{'9' * 5000}")
 
 
 def test_without_ray_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -229,6 +229,8 @@ def test_labels_of_too_few_trees_have_no_row_of_their_own() -> None:
     assert chosen(forest, max_labels=1, per_label=False)[1].names == ("<unk>", "f")
     assert chosen(forest, min_count=9, per_label=False, labels="embedding")[1].names == ("<unk>",)
     assert chosen(Forest(["(f 10)", "(f 9)", "(f 9)"]), min_count=2, labels="thermometer")[1].names == ("9",)
+    assert chosen(Forest([f"(f 1 {'9' * 5000})"]))[0].labels == "onehot"  # more digits than Python reads as a number
+    assert chosen(Forest(["(f 1 20)"]))[0].labels == "thermometer"
     assert chosen(Forest(["(<unk> a)"]), label_dropout=0.1)[1] == Labels(("<unk>",), ("a",))  # an operator of this name
     model = build_model(*chosen(forest, min_count=2, label_dropout=0.25), "tree", 2)
     assert model.encoder.label_dropout == 0.25

@@ -1,19 +1,34 @@
 """Files of word vectors: text, as GloVe and word2vec write it, and npz."""
 
 import os
+import re
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Final
 
 import numpy as np
 import numpy.typing as npt
+from numpy.lib.npyio import NpzFile
 
 from treefold.errors import ReadError
 from treefold.files import as_path
 
 # Axes:  n words that were found · M numbers of a vector
 Vectors = npt.NDArray[np.float32]
+_HEADER: Final = re.compile(rb"[0-9]{1,18} [0-9]{1,18}")
+# What numpy and zipfile raise when they read damaged or strange archives.
+_DAMAGED: Final = (
+    ValueError,
+    RuntimeError,
+    EOFError,
+    MemoryError,
+    OverflowError,
+    KeyError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 
 
 def read_vectors(path: str | os.PathLike[str], words: Iterable[str]) -> tuple[list[str], Vectors]:
@@ -55,7 +70,7 @@ def _of_text(path: Path, wanted: set[str]) -> tuple[dict[str, Vectors], int]:
     with path.open("rb") as file:
         for number, line in _lines(file):
             spaces = line.count(b" ")
-            if not size and spaces == 1 and line.replace(b" ", b"").isdigit():  # the header: number of words, length
+            if not size and _HEADER.fullmatch(line):  # the header: number of words, length
                 size = int(line.split()[1])
                 continue
             size = size or spaces
@@ -98,9 +113,9 @@ def _numbers(text: bytes, path: Path, number: int) -> Vectors:
 
 def _of_npz(path: Path, wanted: set[str]) -> tuple[dict[str, Vectors], int]:
     try:
-        with np.load(path, allow_pickle=False) as file:
-            words, vectors = _arrays(file, path)
-    except (ValueError, zipfile.BadZipFile, EOFError) as problem:
+        with path.open("rb") as file:  # numpy does not close a file that it cannot read
+            words, vectors = _arrays(np.load(file, allow_pickle=False), path)
+    except _DAMAGED as problem:
         raise ReadError(f"expected an npz file with text and numbers, got {problem}", source=path) from None
     names = [word.decode("utf-8", "replace") if isinstance(word, bytes) else str(word) for word in words.tolist()]
     places = {word: place for place, word in reversed(list(enumerate(names))) if word in wanted}  # the first counts
@@ -111,7 +126,9 @@ def _of_npz(path: Path, wanted: set[str]) -> tuple[dict[str, Vectors], int]:
     return dict(zip(places, chosen, strict=True)), len(names)
 
 
-def _arrays(file: Any, path: Path) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+def _arrays(file: NpzFile | npt.NDArray[Any], path: Path) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    if not isinstance(file, NpzFile):
+        raise ReadError("expected an npz file with the arrays 'words' and 'vectors', got one array", source=path)
     if not {"words", "vectors"} <= set(file):
         raise ReadError(f"expected the arrays 'words' and 'vectors', got {', '.join(map(repr, file))}", source=path)
     words, vectors = file["words"], file["vectors"]

@@ -159,7 +159,7 @@ def _require_answer(address: str) -> None:
             raise ConfigurationError(f"--address expects HOST:PORT, ray://HOST:PORT or auto, got {address!r}.")
         try:
             socket.create_connection((host.strip("[]"), int(port)), timeout=_SECONDS_TO_REACH).close()
-        except (OSError, OverflowError) as problem:
+        except (OSError, OverflowError, ValueError) as problem:
             raise ConfigurationError(
                 f"--address expects a running Ray cluster, got {problem} at {address!r}; {remedy}"
             ) from None

@@ -1,6 +1,7 @@
 """From settings and data to a model."""
 
 import inspect
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -32,6 +33,7 @@ from treefold.trees.vocabulary import UNKNOWN
 
 _MOST_OPERATORS: Final = 32  # with more, each cell would have too few examples to learn from
 _MOST_ONE_HOT: Final = 64
+_WHOLE_NUMBER: Final = re.compile("-?[0-9]{1,18}")  # Python refuses to read thousands of digits as a number
 _SMALL: Final = 0.05  # first entries of vectors that are learnt beside given ones
 _OPTIONS: Final = ("bound", "block_size", "start")  # settings that only some forms have
 _WIDEST_TUCKER: Final = 5  # children; the core grows with (rank + 1) to this power
@@ -283,7 +285,7 @@ def _label_kind(names: Sequence[str], facts: Facts, per_label: bool, settings: M
 
 
 def _is_number(name: str) -> bool:
-    return name.removeprefix("-").isdecimal() and name.isascii()
+    return _WHOLE_NUMBER.fullmatch(name) is not None
 
 
 def _number(name: str) -> tuple[int, str]:

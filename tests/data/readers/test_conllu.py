@@ -208,6 +208,10 @@ def test_aligned_files_become_trees_with_relations_as_edge_labels(tmp_path: Path
         ),
         ((["a b"], ["0 3"]), "a.parents, line 2: expected the head of word 2 to be 0 … 2, got '3'; correct it"),
         ((["a b"], ["0 -1"]), "a.parents, line 2: expected the head of word 2 to be 0 … 2, got '-1'; correct it"),
+        (
+            (["a b"], [f"0 {'9' * 5000}"]),
+            "a.parents, line 2: expected the head of word 2 to be 0 … 2, got '99999",
+        ),
         ((["a b"], ["0 x"]), "a.parents, line 2: expected the head of word 2 to be 0 … 2, got 'x'; correct it"),
         ((["a b"], ["0"]), "a.parents, line 2: expected 2 entries, one for each word, got 1; align the files"),
         ((["a"], ["0"], ["root x"]), "a.rels, line 2: expected 1 entries, one for each word, got 2; align the files"),

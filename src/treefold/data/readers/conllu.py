@@ -4,7 +4,8 @@ import bisect
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from reprlib import repr as shortened
+from typing import Any, Final
 
 from treefold.data.readers.stream import Faults, Line, OnBad, Record, Source, lines_of, optional_package
 from treefold.errors import ReadError, TreeError, require_choice
@@ -13,6 +14,7 @@ from treefold.trees.tree import Tree
 _LABELS = ("upos", "deprel", "form", "lemma")
 _FIELDS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel")  # the columns that are read
 _CLASS = re.compile(r"#\s*label\s*=\s*(.*?)\s*")
+_MOST_DIGITS: Final = 18  # Python refuses to read thousands of digits as a number
 _FIELD = re.compile(r"[^ \t\r\n]+")
 
 
@@ -183,8 +185,8 @@ def read_dependencies(
 
 
 def _head(text: str, word: int, words: int) -> int:
-    if not text.isdecimal() or int(text) > words:
-        raise TreeError(f"expected the head of word {word} to be 0 … {words}, got {text!r}; correct it")
+    if not text.isdecimal() or len(text) > _MOST_DIGITS or int(text) > words:
+        raise TreeError(f"expected the head of word {word} to be 0 … {words}, got {shortened(text)}; correct it")
     return int(text)
 
 
