@@ -40,13 +40,12 @@ state_size = 3
 _KINDS: Final = ("run", "run", "run", "sweep")  # a sweep takes several times as long
 _LONG: Final = 600
 _MOST_KILLS: Final = 12
-_NEW: Final = 0.25  # the share of commands that start a new Python; it imports modules for longer than a training takes
+_NEW: Final = 0.1  # the share of commands that start a new Python; it imports modules for longer than a training takes
 _SKIPPED: Final = "SKIPPED"
-_SLOW_MODULES: Final = ("treefold.cli.train", "treefold.cli.sweep", "treefold.training.run", "treefold.sweeps.run")
 
 
 class Command:
-    """A command that runs: in a new Python, or in a fork of a process that has imported the modules."""
+    """A command that runs: in a new Python, or in a fork of a process that has trained."""
 
     def __init__(self, words: list[str], folder: Path, *, is_new: bool) -> None:
         handle, name = tempfile.mkstemp(dir=folder, prefix="said ")
@@ -60,7 +59,7 @@ class Command:
             )
         else:
             context = multiprocessing.get_context("forkserver")
-            context.set_forkserver_preload(list(_SLOW_MODULES))
+            context.set_forkserver_preload(["tests.attack.trained"])
             self._process = context.Process(target=_run_forked, args=(words, folder, self._said))
             self._process.start()
         os.close(handle)
@@ -134,7 +133,7 @@ class Place:
         if (run / "checkpoint.safetensors").is_file():
             return self.start("train", self.folder / "data", "--out", run, "--resume")
         shutil.rmtree(run, ignore_errors=True)  # killed before it was a run
-        settings = ("epochs=120", "state_size=3", "patience=none", "checkpoint_minutes=0.0001", *more)
+        settings = ("epochs=60", "state_size=3", "patience=none", "checkpoint_minutes=0.0001", *more)
         return self.start(
             "train", self.folder / "data", "--out", run, *(word for each in settings for word in ("--set", each))
         )
