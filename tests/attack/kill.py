@@ -242,7 +242,7 @@ def _children(pid: int) -> list[int]:
 
 def _done(process: Command) -> None:
     code, said = process.end()
-    assert code == 0, said
+    assert code == 0, f"exit code {code}: {said[-300:]}"
 
 
 def attack(runs: int, seed: int, kinds: tuple[str, ...] = _KINDS, *, others: bool = True) -> Iterator[dict[str, Any]]:
