@@ -5,6 +5,7 @@ import pytest
 
 import treefold
 from tests import runs
+from treefold import files
 from treefold.data.convert import convert
 from treefold.data.dataset import Dataset
 from treefold.data.vectors import read_vectors
@@ -53,6 +54,44 @@ def test_an_existing_folder_is_replaced_only_by_force_and_only_by_a_whole_one(tm
     with atomic_folder(path, force=True) as folder:
         (folder / "x").write_text("new")
     assert [file.name for file in path.iterdir()] == ["x"] and list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("can_swap", [True, False])
+def test_a_folder_that_was_replaced_is_there_at_every_moment(
+    tmp_path: Path, can_swap: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without an exchange in one step the old folder comes back, even if an interruption falls between the two steps."""
+    path = tmp_path / "data"
+    path.mkdir()
+    (path / "x").write_text("old")
+    rename = Path.rename
+
+    def interrupted(self: Path, target: Path) -> Path:
+        if target == path and (self / "x").read_text() == "new":
+            raise KeyboardInterrupt
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", interrupted)
+    if not can_swap:
+        monkeypatch.setattr(files, "_swap", lambda first, second: False)
+    try:
+        with atomic_folder(path, force=True) as folder:
+            (folder / "x").write_text("new")
+    except KeyboardInterrupt:
+        assert (path / "x").read_text() == "old"
+    else:
+        assert (path / "x").read_text() == "new"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_link_to_a_folder_is_replaced_and_the_folder_stays(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "precious").write_text("old")
+    (tmp_path / "link").symlink_to("there")
+    with atomic_folder(tmp_path / "link", force=True) as folder:
+        (folder / "x").write_text("new")
+    assert (tmp_path / "link" / "x").read_text() == "new" and (tmp_path / "there" / "precious").read_text() == "old"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "there"]
 
 
 def test_a_place_that_cannot_be_written_to_is_said_in_words(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Files: names that can be opened; writing that leaves the old content or all of the new one, never a part; reading of JSON."""
 
+import ctypes
 import json
 import os
 import re
@@ -16,6 +17,8 @@ from treefold.errors import FileError, TreefoldError
 
 _UNFINISHED = ".writing."
 _TERMINALS: Final = ("/dev/stdin", "/dev/tty")
+_HERE: Final = -100  # AT_FDCWD of Linux
+_EXCHANGE: Final = 2  # RENAME_EXCHANGE of Linux
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
@@ -198,16 +201,36 @@ def atomic_folder(path: str | os.PathLike[str], *, force: bool = False, sign: st
     try:
         yield temporary
         temporary.chmod(0o777 & ~_umask())
-        if os.path.lexists(path):
-            old = Path(tempfile.mkdtemp(prefix=f".{path.name}.old.", dir=path.parent))
-            path.rename(old / path.name)
+        if not os.path.lexists(path):
             temporary.rename(path)
-            shutil.rmtree(old, ignore_errors=True)
+        elif not _swap(temporary, path):
+            _replace(path, temporary)
+    finally:
+        if temporary.is_symlink():  # to the folder that was replaced; that folder stays
+            temporary.unlink()
         else:
-            temporary.rename(path)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _swap(first: Path, second: Path) -> bool:
+    """Exchange two folders in one step, so that a kill cannot come between two; return whether the system can do this."""
+    try:
+        done: int = ctypes.CDLL(None).renameat2(_HERE, bytes(first), _HERE, bytes(second), _EXCHANGE)
+    except (AttributeError, OSError, TypeError):
+        return False
+    return done == 0
+
+
+def _replace(path: Path, new: Path) -> None:
+    """Replace a folder in two steps; if the second one fails, undo the first."""
+    old = Path(tempfile.mkdtemp(prefix=f".{path.name}.old.", dir=path.parent)) / path.name
+    try:
+        path.rename(old)
+        new.rename(path)
+    finally:
+        if os.path.lexists(old) and not os.path.lexists(path):
+            old.rename(path)
+        shutil.rmtree(old.parent, ignore_errors=True)
 
 
 def _umask() -> int:
