@@ -1,5 +1,7 @@
 import dataclasses
 import json
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from treefold.analysis import evaluation
 from treefold.analysis.evaluation import Evaluation, Group, evaluate
 from treefold.analysis.prediction import LabelCheck
 from treefold.data.dataset import Dataset
-from treefold.errors import ConfigurationError, TreeError, VocabularyError
+from treefold.errors import ConfigurationError, ForestFileError, TreeError, VocabularyError
 from treefold.training import Examples
 from treefold.training.examples import outputs_of
 
@@ -32,6 +34,23 @@ def test_a_model_is_judged_over_the_whole_split_and_not_by_averages_of_batches(m
     again = evaluate(run.saved, run.data, "test", progress=told.append)
     assert again.confusion == found.confusion and again.groups == found.groups
     assert again.loss == pytest.approx(found.loss, rel=1e-5) and len(told) > 3 and told[-1] == 30
+
+
+def test_a_damaged_label_of_a_large_data_set_is_an_error_though_it_is_one_of_the_vocabulary(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = runs.listops()
+    data = Path(shutil.copytree(run.data_folder, tmp_path / "data"))
+    monkeypatch.setattr("treefold.trees.forest.SMALL", 0)  # no file is so small that it is verified when it is opened
+    leaf = int(np.flatnonzero(run.data.forest.widths == 0)[0])
+    labels = np.memmap(data / "trees.forest", np.uint8, "r+")
+    start = bytes(labels).index(run.data.forest.labels.tobytes()) + 4 * leaf
+    other = next(code for code in run.data.forest.labels[run.data.forest.widths == 0] if code != labels[start])
+    labels[start] = other
+    labels.flush()
+    opened = Dataset.open(data)
+    with pytest.raises(ForestFileError, match=r"trees\.forest: the file is damaged: the checksum of column 'labels'"):
+        evaluate(run.saved, opened)
 
 
 def test_groups_are_by_depth_doubling_size_and_most_children_present() -> None:

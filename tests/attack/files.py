@@ -34,7 +34,9 @@ from treefold.analysis.description import describe
 from treefold.analysis.evaluation import evaluate
 from treefold.data.dataset import Dataset
 from treefold.data.inspection import inspect
+from treefold.errors import TreefoldError
 from treefold.estimators import TreeClassifier, TreeRegressor
+from treefold.kernels.gather import gather_batch
 from treefold.sweeps.grid import read_grid
 from treefold.sweeps.results import RESULTS, SWEEP, SweepFacts, read_results
 from treefold.training import resume, train
@@ -47,6 +49,7 @@ from treefold.trees.tree import Tree
 OLD: Final = Path(__file__).parents[1] / "old_files"
 _TREES: Final = ["(f a b)", "(g b)", "(f (g a) b)", "(g (f b b))", "a", "(f b (g (g a)))"] * 4
 _PREAMBLE: Final = struct.Struct("<8sIIQ")
+_UNVERIFIED: Final = "trees of a forest"
 
 
 class _InterruptedError(KeyboardInterrupt):
@@ -74,7 +77,7 @@ def originals() -> Path:
     data.save(place / "dataset")
     vectors = Forest([Tree((0.5, float(number)), [Tree((1.0, 2.0))]) for number in range(5)])
     (place / "forest").mkdir()
-    data.forest.save(place / "forest" / "text.forest")
+    data.forest[:6].save(place / "forest" / "text.forest")
     vectors.save(place / "forest" / "vectors.forest")
     settings = {"model": {"state_size": 3, "hidden": [4], "wide": True}, "training": {"epochs": 2, "batch_size": 8}}
     train(data, place / "finished", RunSettings.of(settings))
@@ -102,6 +105,52 @@ def _use_forest(folder: Path) -> Any:
         forest._repr_html_()
         found += [str(tree) for tree in forest[::-1]] + [str(forest[0]), forest.arity, forest.depth]
     return found
+
+
+def _use_trees(folder: Path) -> Any:
+    """Read each tree by itself in several ways, as of a file that is too large to be verified when it is opened."""
+    found, problems = [], []
+    for path in sorted(folder.glob("*.forest")):
+        forest = Forest.open(path, verify=False)
+        for number in range(len(forest)):
+            for read in (_one_tree, _one_chosen, _one_batch, *([] if len(forest.vectors) else [_one_answer])):
+                try:
+                    found.append(read(forest, number))
+                except TreefoldError as problem:
+                    problems.append(problem)
+    if problems:
+        raise problems[0]
+    return found
+
+
+def _one_tree(forest: Forest, number: int) -> Any:
+    return str(forest[number])
+
+
+def _one_chosen(forest: Forest, number: int) -> Any:
+    (tree,) = forest[[number]]
+    require(tree == forest[number], "a forest of one tree has another tree")
+    return tree.size
+
+
+def _one_batch(forest: Forest, number: int) -> Any:
+    batch, plain = gather_batch(forest, np.array([number])), Forest([forest[number]]).batch()
+    columns = [(each.parents.tolist(), each.slots.tolist(), each.roots.tolist()) for each in (batch, plain)]
+    require(columns[0] == columns[1], "the batch of a tree differs from that of its copy")
+    return columns[0]
+
+
+def _one_answer(forest: Forest, number: int) -> Any:
+    model = _model().model
+    answer = model.answers(forest, np.array([number])).tolist()
+    require(bool(np.isfinite(answer).all()), "an answer that is NaN or infinite")
+    # A wrong depth changes no answer: kernels do not read it, and need not refuse it.
+    with contextlib.suppress(TreefoldError):
+        copy = Forest([forest[number]])
+        require(
+            np.allclose(answer, model.answers(copy, np.array([0])).tolist()), "the answer differs from that for a copy"
+        )
+    return answer
 
 
 def _use_dataset(folder: Path) -> Any:
@@ -161,6 +210,7 @@ class _Kind(NamedTuple):
 
 _KINDS: Final = {
     "forest": _Kind(_use_forest, ("text.forest", "vectors.forest"), "forest"),
+    _UNVERIFIED: _Kind(_use_trees, ("text.forest", "vectors.forest"), "forest"),
     "data set": _Kind(_use_dataset, ("trees.forest", "examples.columns", "vocabulary.json", "dataset.json"), "dataset"),
     "model": _Kind(
         _use_model,
@@ -307,7 +357,8 @@ def _run(kind: str, data: bytes, folder: Path) -> None:
     small = 0 if facts["large"] else SMALL  # as if the file were large: it is checked where it is used
     with mock.patch.object(forest_module, "SMALL", small):
         found = _KINDS[kind].use(copy)
-    require(facts["meant"] or facts["large"] or found == expected, f"a damaged {facts['file']} gave another answer")
+    may_differ = facts["meant"] or kind == _UNVERIFIED  # a value that is wrong, but in its range, is a right one there
+    require(may_differ or found == expected, f"a damaged {facts['file']} gave another answer")
 
 
 TARGETS: Final = [

@@ -152,6 +152,18 @@ def test_files_with_values_of_other_types_are_damaged(tmp_path: Path, file: str,
         Dataset.open(tmp_path / "d")
 
 
+def test_a_damaged_class_of_a_large_data_set_is_an_error_though_it_is_one_of_the_classes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("treefold.trees.forest.SMALL", 0)
+    small().save(tmp_path / "data")
+    path = tmp_path / "data" / "examples.columns"
+    targets = small().targets.astype(np.int32)
+    path.write_bytes(path.read_bytes().replace(targets.tobytes(), targets[::-1].tobytes()))
+    with pytest.raises(ForestFileError, match=r"examples\.columns: .* the checksum of column 'targets' is wrong"):
+        Dataset.open(tmp_path / "data")
+
+
 @pytest.mark.parametrize("column", [np.zeros(4), np.zeros((4, 1), np.int32), np.zeros(4, np.uint8)])
 def test_columns_of_another_type_or_shape_are_damaged(tmp_path: Path, column: "np.ndarray[Any, Any]") -> None:
     small().save(tmp_path / "d")

@@ -94,6 +94,7 @@ def evaluate(
     the model does not know, or makes them errors.
     """
     task = saved.task
+    data.forest.verify()
     split, numbers = split_of(data, split)
     examples = examples_of(saved, data, numbers)
     known = examples.known(numbers)

@@ -185,7 +185,7 @@ class Dataset:
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str], *, verify: bool | None = None) -> "Dataset":
-        """Open a saved data set; trees stay on disk until they are used."""
+        """Open a saved data set; trees stay on disk until they are used. ``verify`` is that of `Forest.open`."""
         folder = as_path(folder)
         if not (folder / FACTS).is_file():
             raise ForestFileError(
@@ -200,7 +200,7 @@ class Dataset:
                 f"{facts.get('version')!r}; open it with the version of treefold that wrote it, or make it again."
             )
         forest = Forest.open(folder / "trees.forest", verify=verify)
-        _, columns = read_columns(folder / "examples.columns", kind="examples", verify=verify)
+        _, columns = read_columns(folder / "examples.columns", kind="examples", verify=True)  # all of it is read anyway
         vocabulary = read_json(folder / "vocabulary.json", ForestFileError, "make the data set again")
         prefix = "split "
         try:
