@@ -17,8 +17,8 @@ import torch
 
 from treefold.data.dataset import FACTS, Dataset
 from treefold.data.generators import listops, make_listops
-from treefold.errors import FileError, TreefoldError, require_positive
-from treefold.files import atomic_file, atomic_folder, require_replaceable
+from treefold.errors import TreefoldError, require_positive
+from treefold.files import FolderKind, atomic_file, atomic_folder, require_replaceable
 from treefold.nn.heads import Classifier
 from treefold.nn.model import TreeModel
 from treefold.nn.randomness import seeded
@@ -52,14 +52,18 @@ FIGURE: Final = "accuracy.png"
 DATA: Final = "trees"
 """The folder of the test trees, which the explorer shows."""
 _IN_EXPLORER: Final = 2000
-WRITTEN: Final = {
-    PAGE,
-    FIGURE,
-    *(f"{name}/{file}" for name in PARAMETERS for file in (CONFIG, VOCABULARY, WEIGHTS)),
-    *(f"{DATA}/{file}" for file in (FACTS, "trees.forest", "examples.columns", "vocabulary.json")),
-}
-"""All files that the demo writes."""
 TITLE: Final = "treefold: four ways to combine the children of a node"
+DEMO: Final = FolderKind(
+    "the folder of an earlier demo",
+    PAGE,
+    TITLE,
+    {
+        PAGE,
+        FIGURE,
+        *(f"{name}/{file}" for name in PARAMETERS for file in (CONFIG, VOCABULARY, WEIGHTS)),
+        *(f"{DATA}/{file}" for file in (FACTS, "trees.forest", "examples.columns", "vocabulary.json")),
+    },
+)
 
 
 class Trained(NamedTuple):
@@ -217,20 +221,6 @@ numbers, which turn as a sum modulo ten does, and learns from small trees first:
 """
 
 
-def require_own(out: Path) -> None:
-    """Raise unless the folder is new, empty, or holds exactly what an earlier demo wrote: it will be replaced."""
-    require_replaceable(out, force=True, sign=PAGE)
-    files = (path.relative_to(out) for path in out.rglob("*") if not path.is_dir() or path.is_symlink())
-    foreign = sorted({file.as_posix() for file in files} - WRITTEN) if out.is_dir() else []
-    if not foreign and (out / PAGE).is_file() and TITLE.encode() not in (out / PAGE).read_bytes():
-        foreign = [PAGE]
-    if foreign:
-        raise FileError(
-            f"{out}: expected a new folder or one written by the demo, got one that contains {foreign[0]}, "
-            f"which the demo did not write; choose another folder with --out."
-        )
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the demo with command-line arguments."""
     parser = argparse.ArgumentParser(prog="python examples/demo.py", description=__doc__)
@@ -250,7 +240,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(trees: int, epochs: int, seed: int, out: Path) -> None:
     """Generate the data, train the models, print the results and write the page."""
-    require_own(out)  # before minutes of training
+    require_replaceable(out, DEMO)  # before minutes of training
     torch.set_num_threads(1)  # the tensors of a small batch are too small to share
     print(f"Generating {trees:,} ListOps trees …", flush=True)
     data = make_listops(trees, seed)
@@ -265,8 +255,7 @@ def run(trees: int, epochs: int, seed: int, out: Path) -> None:
     print(f"\nWhat the {BEYOND} reads off every part of a tree that it has not seen:\n")
     drawn = drawing(trained[-1].saved.model, example)
     print(drawn)
-    require_own(out)
-    with atomic_folder(out, force=True, sign=PAGE) as folder:
+    with atomic_folder(out, DEMO) as folder:
         svg = figure(trained, folder / FIGURE)
         with atomic_file(folder / PAGE) as file:
             file.write(page(trained, svg, drawn, len(data.splits["train"])).encode())

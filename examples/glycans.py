@@ -21,7 +21,7 @@ from typing import Final, Literal, final, get_args
 
 import numpy as np
 
-from treefold.data.dataset import FACTS, Dataset
+from treefold.data.dataset import DATASET, Dataset
 from treefold.data.generators.common import check_fractions, generator
 from treefold.data.readers import OnBad
 from treefold.errors import ConfigurationError, ParseError, ReadError, TreefoldError, require_choice
@@ -465,7 +465,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     problems: list[str] = []
     try:
-        require_replaceable(options.out, force=options.force, sign=FACTS)
+        require_replaceable(options.out, DATASET if options.force else None)
         data = make_glycans(
             options.file,
             rank=options.rank,

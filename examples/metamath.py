@@ -17,7 +17,7 @@ from typing import Final, Literal, final
 
 import numpy as np
 
-from treefold.data.dataset import FACTS, Dataset
+from treefold.data.dataset import DATASET, Dataset
 from treefold.data.generators.common import PROGRESS_EVERY, Progress, check_fractions, generator
 from treefold.errors import ConfigurationError, ReadError, TreefoldError, require_choice
 from treefold.files import require_replaceable
@@ -437,7 +437,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--force", action="store_true", help="replace the data set if it exists")
     options = parser.parse_args(arguments)
     try:
-        require_replaceable(options.out, force=options.force, sign=FACTS)
+        require_replaceable(options.out, DATASET if options.force else None)
         data = make_metamath(options.file, seed=options.seed, limit=options.limit, progress=_show)
         data.save(options.out, force=options.force)
     except TreefoldError as problem:

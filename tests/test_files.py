@@ -10,9 +10,11 @@ from treefold.data.convert import convert
 from treefold.data.dataset import Dataset
 from treefold.data.vectors import read_vectors
 from treefold.errors import FileError
-from treefold.files import as_path, atomic_file, atomic_folder, require_replaceable
+from treefold.files import FolderKind, as_path, atomic_file, atomic_folder, require_replaceable, write_files
 from treefold.training import train
 from treefold.training.settings import RunSettings
+
+KIND = FolderKind("a folder of a test", "x", "", ("x",))
 
 
 def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -42,18 +44,18 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
 def test_an_existing_folder_is_replaced_only_by_force_and_only_by_a_whole_one(tmp_path: Path) -> None:
     path = tmp_path / "data"
     path.mkdir()
-    (path / "precious").write_text("old")
+    (path / "x").write_text("old")
     with pytest.raises(
         FileError, match="expected a name that is free, got one that exists; choose another, or use --force"
     ):
         atomic_folder(path).__enter__()
-    with pytest.raises(RuntimeError), atomic_folder(path, force=True) as folder:
+    with pytest.raises(RuntimeError), atomic_folder(path, KIND) as folder:
         (folder / "x").write_text("half")
         raise RuntimeError
-    assert (path / "precious").read_text() == "old" and list(tmp_path.iterdir()) == [path]
-    with atomic_folder(path, force=True) as folder:
+    assert (path / "x").read_text() == "old" and list(tmp_path.iterdir()) == [path]
+    with atomic_folder(path, KIND) as folder:
         (folder / "x").write_text("new")
-    assert [file.name for file in path.iterdir()] == ["x"] and list(tmp_path.iterdir()) == [path]
+    assert (path / "x").read_text() == "new" and list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.parametrize("can_swap", [True, False])
@@ -75,7 +77,7 @@ def test_a_folder_that_was_replaced_is_there_at_every_moment(
     if not can_swap:
         monkeypatch.setattr(files, "_swap", lambda first, second: False)
     try:
-        with atomic_folder(path, force=True) as folder:
+        with atomic_folder(path, KIND) as folder:
             (folder / "x").write_text("new")
     except KeyboardInterrupt:
         assert (path / "x").read_text() == "old"
@@ -86,11 +88,11 @@ def test_a_folder_that_was_replaced_is_there_at_every_moment(
 
 def test_a_link_to_a_folder_is_replaced_and_the_folder_stays(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
-    (tmp_path / "there" / "precious").write_text("old")
+    (tmp_path / "there" / "x").write_text("old")
     (tmp_path / "link").symlink_to("there")
-    with atomic_folder(tmp_path / "link", force=True) as folder:
+    with atomic_folder(tmp_path / "link", KIND) as folder:
         (folder / "x").write_text("new")
-    assert (tmp_path / "link" / "x").read_text() == "new" and (tmp_path / "there" / "precious").read_text() == "old"
+    assert (tmp_path / "link" / "x").read_text() == "new" and (tmp_path / "there" / "x").read_text() == "old"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "there"]
 
 
@@ -101,21 +103,43 @@ def test_a_place_that_cannot_be_written_to_is_said_in_words(tmp_path: Path) -> N
     with pytest.raises(FileError, match="expected a place that can be written to, got"):
         atomic_folder(tmp_path / "file" / "x").__enter__()
     with pytest.raises(FileError, match="expected a directory to replace, got a file"):
-        atomic_folder(tmp_path / "file", force=True).__enter__()
+        atomic_folder(tmp_path / "file", KIND).__enter__()
 
 
 def test_only_a_folder_of_the_same_kind_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "data"
     path.mkdir()
-    require_replaceable(path, force=True, sign="dataset.json")  # it is empty
-    (path / "precious").write_text("old")
-    with pytest.raises(FileError, match=r"expected a directory with dataset.json to replace, got one with other files"):
-        atomic_folder(path, force=True, sign="dataset.json").__enter__()
-    assert (path / "precious").read_text() == "old"
-    (path / "dataset.json").touch()
-    with atomic_folder(path, force=True, sign="dataset.json") as folder:
+    kind = FolderKind("a data set", "dataset.json", '"treefold dataset"', ("dataset.json", "logs/*"))
+    require_replaceable(path, kind)  # it is empty
+    (path / "logs").mkdir()
+    (path / "logs" / "1").touch()
+    with pytest.raises(FileError, match=r"expected a data set to replace, got a folder without dataset\.json"):
+        atomic_folder(path, kind).__enter__()
+    (path / "dataset.json").write_text('{"name": "what a museum knows"}')
+    with pytest.raises(FileError, match=r"got a folder with 'dataset\.json', which treefold did not write"):
+        atomic_folder(path, kind).__enter__()
+    (path / "dataset.json").write_text('{"format": "treefold dataset"}')
+    require_replaceable(path, kind)
+    for foreign in ("thesis.txt", "logs.txt", "photos/1.jpg", "link"):
+        (path / foreign).parent.mkdir(exist_ok=True)
+        (path / foreign).symlink_to("..") if foreign == "link" else (path / foreign).write_text("old")
+        with pytest.raises(
+            FileError, match=f"expected a data set to replace, got a folder with '{foreign}', which treefold"
+        ):
+            atomic_folder(path, kind).__enter__()
+        (path / foreign).unlink()
+    with atomic_folder(path, kind) as folder:
         (folder / "x").write_text("new")
     assert [file.name for file in path.iterdir()] == ["x"]
+
+
+def test_files_that_belong_together_are_all_replaced_or_none(tmp_path: Path) -> None:
+    write_files(tmp_path, {"a": b"old", "b": b"old"})
+    (tmp_path / "c").mkdir()
+    with pytest.raises(FileError, match="c: expected a file to write, got a folder"):
+        write_files(tmp_path, {"a": b"new", "b": b"new", "c": b"new"})
+    assert [(tmp_path / name).read_bytes() for name in "ab"] == [b"old", b"old"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "c"]
 
 
 def test_a_link_to_nothing_is_one_error_everywhere(tmp_path: Path) -> None:

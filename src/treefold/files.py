@@ -7,11 +7,12 @@ import re
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from fnmatch import fnmatchcase
 from pathlib import Path
 from reprlib import repr as shortened
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, NamedTuple
 
 from treefold.errors import FileError, TreefoldError
 
@@ -84,6 +85,16 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         ) from problem
     finally:
         Path(temporary).unlink(missing_ok=True)
+
+
+def write_files(folder: Path, contents: Mapping[str, bytes]) -> None:
+    """Write files that belong together: all are on the disk before any gets its name, the last of ``contents`` first."""
+    with ExitStack() as stack:
+        for name, content in contents.items():
+            file = stack.enter_context(atomic_file(folder / name))
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
 
 
 def read_json(path: Path, error: type[TreefoldError], remedy: str) -> dict[str, Any]:
@@ -160,30 +171,64 @@ def require_place(path: Path) -> None:
         )
 
 
-def require_replaceable(path: Path, *, force: bool, sign: str | None = None) -> None:
+class FolderKind(NamedTuple):
+    """How to recognise a folder that treefold wrote: it has the file ``sign`` with the text ``mark``, and no file but ``own``.
+
+    ``own`` are the names of all files that treefold writes there, or patterns of them.
+    """
+
+    name: str
+    sign: str
+    mark: str
+    own: Collection[str]
+
+    def foreign(self, folder: Path) -> str | None:
+        """Return the first file in a folder that treefold did not write there, as a relative path; None if there is none."""
+        for place, folders, files in os.walk(folder):
+            links = (name for name in folders if Path(place, name).is_symlink())
+            for name in sorted([*files, *links]):
+                found = Path(place, name).relative_to(folder).as_posix()
+                if not any(fnmatchcase(found, pattern) for pattern in self.own):
+                    return found
+        return self.sign if (folder / self.sign).exists() and not self.is_signed(folder) else None
+
+    def is_signed(self, folder: Path) -> bool:
+        """Say whether a folder has the file ``sign`` with the text ``mark``."""
+        sign = folder / self.sign
+        return sign.is_file() and self.mark.encode() in sign.read_bytes()
+
+
+def require_replaceable(path: Path, kind: FolderKind | None) -> None:
     """Raise unless a folder can be created at a path, or replaced.
 
-    An existing folder is replaced only with ``force``, and only if it is empty or contains the file ``sign``, which shows that
-    it is of the same kind.
+    An existing folder is replaced only with a ``kind`` (the user said ``--force``), and only if it is empty or of this kind.
     """
     require_place(path)
-    if os.path.lexists(path) and not force:
+    if not os.path.lexists(path):
+        return
+    if kind is None:
         raise FileError(
             f"{path}: expected a name that is free, got one that exists; choose another, or use --force to replace it."
         )
-    if os.path.lexists(path) and not path.is_dir():
+    if not path.is_dir():
         raise FileError(f"{path}: expected a directory to replace, got a file; remove it, or choose another name.")
-    if sign is not None and path.is_dir() and not (path / sign).is_file() and any(path.iterdir()):
+    foreign = kind.foreign(path)
+    if foreign is None and not (path / kind.sign).is_file() and any(path.iterdir()):
         raise FileError(
-            f"{path}: expected a directory with {sign} to replace, got one with other files; choose another name, or remove it."
+            f"{path}: expected {kind.name} to replace, got a folder without {kind.sign}; choose another name, or remove it."
+        )
+    if foreign is not None:
+        raise FileError(
+            f"{path}: expected {kind.name} to replace, got a folder with {shortened(foreign)}, which treefold did not write; "
+            f"choose another name, or move this file."
         )
 
 
 @contextmanager
-def atomic_folder(path: str | os.PathLike[str], *, force: bool = False, sign: str | None = None) -> Iterator[Path]:
+def atomic_folder(path: str | os.PathLike[str], kind: FolderKind | None = None) -> Iterator[Path]:
     """Create a temporary folder to fill; it gets its name when the block ends without an error.
 
-    `require_replaceable` explains ``force`` and ``sign``.
+    With a ``kind``, it may replace a folder of this kind (`require_replaceable`).
 
     >>> with tempfile.TemporaryDirectory() as place:
     ...     with atomic_folder(Path(place) / "data") as folder:
@@ -192,7 +237,7 @@ def atomic_folder(path: str | os.PathLike[str], *, force: bool = False, sign: st
     ['x']
     """
     path = as_path(path)
-    require_replaceable(path, force=force, sign=sign)
+    require_replaceable(path, kind)
     make_folder(path.parent)
     try:
         temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))

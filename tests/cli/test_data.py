@@ -219,11 +219,13 @@ def test_force_replaces_a_data_set_and_nothing_else(tmp_path: Path) -> None:
     source.mkdir()
     (source / "a.jsonl").write_text('{"tree": "(f a b)", "label": "y"}\n')
     own = treefold("data", "convert", source, "--out", source, "--force")
-    assert own.returncode == 2 and "expected a directory with dataset.json to replace" in own.stderr
-    (source / "dataset.json").write_text("{}")
-    inside = treefold("data", "convert", source / "a.jsonl", "--out", source, "--force")
+    assert own.returncode == 2 and "expected a data set to replace, got a folder with 'a.jsonl'" in own.stderr
+    made = tmp_path / "made"
+    assert treefold("data", "convert", source, "--out", made).returncode == 0
+    (source / "a.jsonl").rename(made / "skipped.txt")
+    inside = treefold("data", "convert", made / "skipped.txt", "--format", "jsonl", "--out", made, "--force")
     assert inside.returncode == 2 and "expected a directory apart from the inputs, got one that holds" in inside.stderr
-    assert sorted(path.name for path in source.iterdir()) == ["a.jsonl", "dataset.json"]
+    assert (made / "skipped.txt").exists()
 
 
 def test_an_unexpected_error_is_printed_in_a_line() -> None:

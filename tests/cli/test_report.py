@@ -68,7 +68,7 @@ def test_only_a_report_is_replaced_and_only_with_force(tmp_path: Path) -> None:
     )
     done = treefold("report", good, "--force")
     assert done.returncode == 0 and not stale.exists() and (good / "report" / "best.toml").exists()
-    with pytest.raises(FileError, match=r"expected a directory with report\.html to replace, got one with other files"):
+    with pytest.raises(FileError, match=r"expected a report to replace, got a folder with 'results\.jsonl'"):
         write_report([good], good, force=True)
     assert sorted(path.name for path in good.iterdir()) == ["report", "results.jsonl"]
 

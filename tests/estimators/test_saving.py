@@ -1,7 +1,9 @@
 """Estimators saved, loaded, pickled, and made of runs."""
 
+import errno
 import io
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ from treefold import (
 )
 from treefold.analysis.prediction import answers
 from treefold.data.dataset import Dataset
-from treefold.errors import ConfigurationError, ModelFileError
+from treefold.errors import ConfigurationError, FileError, ModelFileError
 from treefold.nn.aggregators import Combined
 from treefold.nn.heads import Entrywise, PairClassifier
 from treefold.training import train
@@ -250,6 +252,43 @@ def test_a_damaged_file_is_a_clear_error(change: Any, message: str, tmp_path: Pa
 def test_a_directory_without_a_model_is_a_clear_error(tmp_path: Path) -> None:
     with pytest.raises(ModelFileError, match="expected the directory of a model or run, got no such directory"):
         treefold.load(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize("written", range(4))
+def test_a_model_that_cannot_be_written_as_a_whole_leaves_the_old_one(
+    written: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is full after some of the four files."""
+    other = TreeClassifier(**FAST).fit(TREES, [f"not {name}" for name in CLASSES])
+    SAVED.save(tmp_path)
+    synced, sync = [0], os.fsync
+
+    def full(handle: int) -> None:
+        synced[0] += 1
+        if synced[0] > written:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        sync(handle)
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(FileError, match="No space left on device; nothing was changed"):
+        other.save(tmp_path)
+    monkeypatch.undo()
+    np.testing.assert_array_equal(treefold.load(tmp_path).predict_proba(TREES), SAVED.predict_proba(TREES))
+    assert list(treefold.load(tmp_path).classes_) == list(SAVED.classes_)
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_files_that_are_no_model_are_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text("name = 'of another program'")
+    with pytest.raises(
+        FileError, match=r"a saved model to replace, got one with config\.toml, which treefold did not write"
+    ):
+        SAVED.save(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["config.toml"]
+    (tmp_path / "config.toml").rename(tmp_path / "settings.toml")
+    for _ in range(2):
+        SAVED.save(tmp_path)
+    assert (tmp_path / "settings.toml").exists()
 
 
 @pytest.mark.parametrize("task", TASKS)

@@ -1,12 +1,13 @@
 from pathlib import Path
 
 import pytest
-from examples.demo import BEYOND, DATA, FIGURE, MODELS, PAGE, PARAMETERS, TITLE, WRITTEN, main, require_own, settings_of
+from examples.demo import BEYOND, DATA, DEMO, FIGURE, MODELS, PAGE, PARAMETERS, TITLE, main, settings_of
 from experiments.paper.counts import counted_parameters
 
 from treefold.analysis.evaluation import evaluate
 from treefold.data.dataset import Dataset
 from treefold.errors import FileError
+from treefold.files import require_replaceable
 from treefold.nn.cells import PerLabel
 from treefold.training.build import build_model, facts_of, resolve
 from treefold.training.saving import load_model
@@ -37,7 +38,7 @@ def test_the_demo_shows_progress_and_writes_a_page_that_needs_nothing_from_outsi
     page = (tmp_path / "demo" / "index.html").read_text(encoding="utf-8")
     assert "Hosvd-LSTM" in page and "<pre>" in page
     assert not any(outside in page for outside in ('src="http', 'href="http', "@import", "<script src"))
-    assert {str(path.relative_to(tmp_path / "demo")) for path in (tmp_path / "demo").rglob("*.*")} == WRITTEN
+    assert {str(path.relative_to(tmp_path / "demo")) for path in (tmp_path / "demo").rglob("*.*")} == DEMO.own
     data = Dataset.open(tmp_path / "demo" / DATA)
     assert f"treefold serve {tmp_path / 'demo' / BEYOND} " in shown
     tested = {line.split()[0]: line.split()[3] for line in shown.splitlines() if line.rstrip().endswith(" s")}
@@ -73,20 +74,20 @@ def test_a_folder_with_other_files_survives(tmp_path: Path, capsys: pytest.Captu
 
 def test_a_file_that_was_added_to_the_demos_folder_is_not_deleted(tmp_path: Path) -> None:
     (tmp_path / PAGE).write_text(f"<title>{TITLE}</title>", encoding="utf-8")
-    require_own(tmp_path)
+    require_replaceable(tmp_path, DEMO)
     (tmp_path / BEYOND).mkdir()
     (tmp_path / BEYOND / "config.toml").touch()
-    require_own(tmp_path)
+    require_replaceable(tmp_path, DEMO)
     for name in ("notes.txt", f"{BEYOND}/notes.txt"):
         (tmp_path / name).touch()
-        with pytest.raises(FileError, match=rf"got one that contains {name}, which the demo did not write"):
-            require_own(tmp_path)
+        with pytest.raises(FileError, match=rf"got a folder with '{name}', which treefold did not write"):
+            require_replaceable(tmp_path, DEMO)
         (tmp_path / name).unlink()
 
 
 def test_a_new_or_empty_folder_is_accepted_and_a_file_is_not(tmp_path: Path) -> None:
-    require_own(tmp_path / "new")
-    require_own(tmp_path)
+    require_replaceable(tmp_path / "new", DEMO)
+    require_replaceable(tmp_path, DEMO)
     (tmp_path / "file").touch()
     with pytest.raises(FileError, match="expected a directory to replace, got a file"):
-        require_own(tmp_path / "file")
+        require_replaceable(tmp_path / "file", DEMO)

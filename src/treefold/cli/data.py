@@ -25,7 +25,7 @@ app = typer.Typer(
 )
 
 Out = Annotated[Path, typer.Option("--out", help="The directory to write; it must not exist yet.", show_default=False)]
-Force = Annotated[bool, typer.Option("--force", help="Replace the directory if it exists.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace the directory, if it is a data set with no other files in it.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="The same seed gives the same data, on every machine.")]
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out records that cannot be read, and list them.")]
 From = Annotated[
@@ -274,10 +274,10 @@ def inspect(
 
 def _check_out(folder: Path, force: bool, inputs: Sequence[Path] = ()) -> None:
     """Refuse before minutes of work a folder that exists, or that holds the inputs."""
-    from treefold.data.dataset import FACTS
+    from treefold.data.dataset import DATASET
     from treefold.files import require_replaceable
 
-    require_replaceable(folder, force=force, sign=FACTS)
+    require_replaceable(folder, DATASET if force else None)
     for each in inputs:
         if each.resolve().is_relative_to(folder.resolve()):
             raise FileError(

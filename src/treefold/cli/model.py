@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 Run = Annotated[Path, typer.Argument(help="The directory of a run or saved model.", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace a file or directory of this name.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace a file of this name, or a model with no other files in its directory.")]
 SkipBad = Annotated[
     bool, typer.Option("--skip-bad", help="Leave out records that the model cannot answer, and print them.")
 ]
@@ -305,9 +305,9 @@ def compress(
     from treefold.nn.aggregators import form_named
     from treefold.nn.model import compress as compress_model
     from treefold.training.run import ENVIRONMENT
-    from treefold.training.saving import CONFIG, load_model
+    from treefold.training.saving import MODEL, load_model
 
-    require_replaceable(out_folder, force=force, sign=CONFIG)
+    require_replaceable(out_folder, MODEL if force else None)
     form = form_named(aggregator, "compress")
     if rank is not None and not form.has_rank:
         raise ConfigurationError(f"{aggregator!r} expects no rank, got --rank {rank}; leave it out.")
@@ -327,7 +327,7 @@ def compress(
     errors = relative_errors(saved, small)
     counts = [sum(parameter.numel() for parameter in each.model.parameters()) for each in (saved, small)]
     facts = {"from": run.name, "aggregator": aggregator, "rank": rank, "parameters": counts, "relative_errors": errors}
-    with atomic_folder(out_folder, force=force, sign=CONFIG) as folder:
+    with atomic_folder(out_folder, MODEL if force else None) as folder:
         small.save(folder)
         if (run / ENVIRONMENT).is_file():  # how to read trees
             shutil.copyfile(run / ENVIRONMENT, folder / ENVIRONMENT)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treefold.errors import ConfigurationError, ForestFileError, ShapeError
-from treefold.files import as_path, atomic_folder, read_json
+from treefold.files import FolderKind, as_path, atomic_folder, read_json
 from treefold.trees.batch import Ints
 from treefold.trees.forest import Forest, read_columns, write_columns
 from treefold.trees.tree import Tree
@@ -24,6 +24,12 @@ from treefold.trees.tree import Tree
 VERSION: Final = 1
 SPLITS: Final = ("train", "validation", "test")
 FACTS: Final = "dataset.json"
+DATASET: Final = FolderKind(
+    "a data set",
+    FACTS,
+    '"treefold dataset"',
+    (FACTS, "trees.forest", "examples.columns", "vocabulary.json", "skipped.txt"),
+)
 _CHUNK: Final = 1_000_000  # rows of which a checksum is taken at a time
 
 
@@ -170,7 +176,7 @@ class Dataset:
         self, folder: str | os.PathLike[str], *, force: bool = False, texts: Mapping[str, str] | None = None
     ) -> None:
         """Write the data set as a directory, atomically; ``texts`` are the contents of further files by their names."""
-        with atomic_folder(folder, force=force, sign=FACTS) as place:
+        with atomic_folder(folder, DATASET if force else None) as place:
             self.forest.save(place / "trees.forest")
             columns: dict[str, npt.NDArray[Any]] = {"targets": self.targets.astype(np.int32)}
             columns |= {f"split {name}": part.astype(np.int64) for name, part in self.splits.items()}

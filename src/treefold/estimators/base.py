@@ -277,11 +277,10 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the fitted estimator into a directory, which `treefold.load` reads; nothing is pickled."""
-        from treefold.estimators.persistence import write_estimator  # which imports the estimators
+        from treefold.estimators.persistence import NAME, estimator_file  # which imports the estimators
 
         check_is_fitted(self, "saved_")
-        self.saved_.save(folder)
-        write_estimator(folder, self)
+        self.saved_.save(folder, {NAME: estimator_file(self)})
 
     def explain(self, tree: Any, *, top: int = 5, occlude: bool = True) -> Explanation:
         """Explain the answer about a tree, or a pair ``(left, right)``: what the model answers about every subtree.

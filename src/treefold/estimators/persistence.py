@@ -21,7 +21,7 @@ from treefold.estimators.supervised import (
     TreeRegressor,
 )
 from treefold.files import read_json
-from treefold.training.saving import SavedModel, load_model, write_text
+from treefold.training.saving import SavedModel, load_model
 from treefold.training.task import Units
 
 # An estimator of your own belongs here, too, if it is to be loaded.
@@ -103,8 +103,8 @@ def _of_run(saved: SavedModel) -> dict[str, Any]:
     return facts if saved.units.scale else {**facts, "mean": np.zeros(saved.outputs), "scale": np.ones(saved.outputs)}
 
 
-def write_estimator(folder: str | os.PathLike[str], estimator: Any) -> None:
-    """Write the file of an estimator. A RandomState and callbacks are written as None: they cannot go on elsewhere."""
+def estimator_file(estimator: Any) -> bytes:
+    """Return the content of an estimator's file. A RandomState and callbacks become None: they cannot go on elsewhere."""
     arguments = {**estimator.get_params(deep=False), "callbacks": None}
     facts: dict[str, Any] = {
         "format": "treefold estimator",
@@ -115,7 +115,7 @@ def write_estimator(folder: str | os.PathLike[str], estimator: Any) -> None:
     }
     if hasattr(estimator, "classes_"):
         facts["classes"] = {"dtype": estimator.classes_.dtype.str, "values": estimator.classes_.tolist()}
-    write_text(Path(folder) / NAME, json.dumps(facts, indent=1) + "\n")
+    return (json.dumps(facts, indent=1) + "\n").encode()
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import json
 import math
 import os
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from reprlib import repr as shortened
@@ -15,7 +16,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from treefold.errors import FileError, ModelFileError, TreefoldError
-from treefold.files import as_path, atomic_file, make_folder, read_json, require_place
+from treefold.files import FolderKind, as_path, atomic_file, make_folder, read_json, require_place, write_files
 from treefold.nn.model import TreeModel
 from treefold.nn.randomness import seeded
 from treefold.nn.wide import Wide
@@ -27,6 +28,15 @@ VERSION: Final = 1
 _MOST_OUTPUTS: Final = 10**9
 _CHECKSUM: Final = "crc32"
 CONFIG, VOCABULARY, WEIGHTS = "config.toml", "vocabulary.json", "model.safetensors"
+MODEL: Final = FolderKind(
+    "a saved model",
+    VOCABULARY,
+    '"treefold model"',
+    (
+        *(CONFIG, VOCABULARY, WEIGHTS, "estimator.json", "compression.json"),
+        *("metrics.jsonl", "environment.json", "checkpoint.safetensors", "tensorboard/*"),
+    ),
+)
 _RESOLVED: Final = ("aggregator", "shared", "per_label", "labels", "label_size")  # a guess could give other answers
 _OTHER_FOLDERS: Final = {
     "dataset.json": "a data set; train a model on it with `treefold train`, and name that run",
@@ -56,14 +66,16 @@ class SavedModel:
         """The task of the model."""
         return task_of(self.settings.task)
 
-    def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write the model into a directory, which is created if necessary; each file is replaced atomically."""
+    def save(self, folder: str | os.PathLike[str], more: Mapping[str, bytes] | None = None) -> None:
+        """Write the model, and the contents of ``more`` files, into a directory, which is created if necessary.
+
+        A model that was saved there is replaced: all files are written before the first old one goes. Other files stay.
+        """
         folder = as_path(folder)
         require_place(folder)
         if folder.exists() and not folder.is_dir():
             raise FileError(f"{folder}: expected a directory, or a name that is free, got a file; choose another name.")
         make_folder(folder)
-        write_text(folder / CONFIG, to_toml(self.settings))
         vocabulary = {
             "format": "treefold model",
             "version": VERSION,
@@ -76,8 +88,19 @@ class SavedModel:
         }
         if self.units.scale:
             vocabulary["units"] = self.units._asdict()
-        write_text(folder / VOCABULARY, json.dumps(vocabulary, indent=1) + "\n")
-        write_tensors(folder / WEIGHTS, self.model.state_dict())
+        contents = {
+            WEIGHTS: _tensors_as_bytes(self.model.state_dict()),
+            CONFIG: to_toml(self.settings).encode(),
+            **(more or {}),
+            VOCABULARY: (json.dumps(vocabulary, indent=1) + "\n").encode(),  # named first: it shows the kind
+        }
+        taken = [name for name in contents if os.path.lexists(folder / name)]
+        if taken and not MODEL.is_signed(folder):
+            raise FileError(
+                f"{folder}: expected a new folder, or a saved model to replace, got one with {taken[0]}, which treefold did not "
+                f"write; choose another name."
+            )
+        write_files(folder, contents)
 
 
 def load_model(folder: str | os.PathLike[str]) -> SavedModel:
@@ -179,10 +202,13 @@ def write_text(path: Path, text: str) -> None:
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], facts: dict[str, str] | None = None) -> None:
     """Write a safetensors file atomically; ``facts`` go into its header, with a checksum of the tensors."""
-    tensors = {name: tensor.contiguous() for name, tensor in tensors.items()}
-    data = safetensors.torch.save(tensors, metadata={**(facts or {}), _CHECKSUM: _checksum(tensors)})
     with atomic_file(path) as file:
-        file.write(data)
+        file.write(_tensors_as_bytes(tensors, facts))
+
+
+def _tensors_as_bytes(tensors: dict[str, Tensor], facts: dict[str, str] | None = None) -> bytes:
+    tensors = {name: tensor.contiguous() for name, tensor in tensors.items()}
+    return safetensors.torch.save(tensors, metadata={**(facts or {}), _CHECKSUM: _checksum(tensors)})
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:

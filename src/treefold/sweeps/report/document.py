@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, final
 
-from treefold.files import atomic_folder, require_replaceable
+from treefold.files import FolderKind, atomic_folder, require_replaceable
 from treefold.sweeps.report.advice import next_steps
 from treefold.sweeps.report.figures import (
     Figure,
@@ -17,7 +17,7 @@ from treefold.sweeps.report.figures import (
     studies_of,
     time_unit,
 )
-from treefold.sweeps.report.formats import to_html, to_latex, to_markdown
+from treefold.sweeps.report.formats import GENERATOR, to_html, to_latex, to_markdown
 from treefold.sweeps.report.summary import (
     Data,
     Gathered,
@@ -37,7 +37,10 @@ from treefold.sweeps.results import RunResult
 from treefold.training.settings import to_toml
 from treefold.trees.drawing import escaped, html_box, html_table
 
-_SIGN: Final = "report.html"
+_PAGE: Final = "report.html"
+_REPORT: Final = FolderKind(
+    "a report", _PAGE, GENERATOR, (_PAGE, "report.md", "report.tex", "best*.toml", "*.png", "*.svg")
+)
 SECONDS: Final = "Seconds are processor time of a run; brackets: sample standard deviation (n − 1) over seeds."
 
 
@@ -185,7 +188,7 @@ def write_report(
 
 def require_report_folder(out: Path, *, force: bool) -> None:
     """Raise unless a report can be written to a folder: its name is free, or it is a report to replace."""
-    require_replaceable(out, force=force, sign=_SIGN)
+    require_replaceable(out, _REPORT if force else None)
 
 
 def write(document: Document, out: Path, *, force: bool = False) -> list[Path]:
@@ -193,14 +196,14 @@ def write(document: Document, out: Path, *, force: bool = False) -> list[Path]:
     files: dict[str, bytes] = {
         "report.md": to_markdown(document).encode(),
         "report.tex": to_latex(document).encode(),
-        _SIGN: to_html(document).encode(),
+        _PAGE: to_html(document).encode(),
     }
     for found in document.bests:
         files[found.file] = found.toml.encode()
     for figure in document.figures:
         files[f"{figure.name}.png"] = figure.png
         files[f"{figure.name}.svg"] = figure.svg.encode()
-    with atomic_folder(out, force=force, sign=_SIGN) as folder:
+    with atomic_folder(out, _REPORT if force else None) as folder:
         for name, content in files.items():
             (folder / name).write_bytes(content)
     return [out / name for name in files]

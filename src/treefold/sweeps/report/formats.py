@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _LONG: Final = 32  # characters of a name that is shown in several lines of the page
 _PAGE_STYLE: Final = Path(__file__).with_name("page.css")
+GENERATOR: Final = '<meta name="generator" content="treefold">'
 _NEXT: Final = "What to try next"
 _TRAIN: Final = "All its settings are in {}, beside this report. This command trains it, given the path of that file:"
 _EVALUATE: Final = "These results have no confusion matrix. This command shows it:"
@@ -199,6 +200,7 @@ def to_html(document: "Document") -> str:
     parts = [
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        GENERATOR,
         f"<title>{title}</title>\n<style>\n{_PAGE_STYLE.read_text(encoding='utf-8')}</style>\n</head>",
         f"<body>\n<header>\n<h1>{title}</h1>",
         *[f"<p>{escaped(paragraph)}</p>" for paragraph in document.introduction],
