@@ -17,8 +17,17 @@ from treefold.errors import TreefoldError
 
 _NAMES: Final = (
     *("", ".", "..", "/", "-", "--", "none", "x[/]y", "[red]x", "\x1b[2J", "a\nb", "\ud800", "x" * 300, "no/such/place", "*", "~", "é", "C:\\x", " "),
-    *("/dev/null", "/proc/self/mem", "link", "file.txt", "data", "run", "finished", "classifier", "trees.jsonl", "trees.sexpr", "grid.toml", "bad.json"),
+    *("/dev/null", "/proc/self/mem", "link", "file.txt", "data", "run", "finished", "classifier", "trees.jsonl", "trees.sexpr", "grid.toml", "bad.json", "mine"),
 )  # fmt: skip
+_MINE: Final = (
+    "thesis.txt",
+    "dataset.json",
+    "config.toml",
+    "vocabulary.json",
+    "report.html",
+    "index.html",
+    "results.jsonl",
+)
 _NUMBERS: Final = (
     "0",
     "-1",
@@ -97,6 +106,8 @@ def _make(random: random.Random) -> bytes:
     for _ in range(random.choice((1, 1, 2, 3))):
         name = random.choice(list(options))
         words = _with(words, name, random.choice(options[name] or ("",)), takes_value=options[name] is not None)
+    if "--force" in options and random.random() < 0.3:
+        words.append("--force")
     if random.random() < 0.05:
         random.shuffle(words)
     return json.dumps([*command.split(), *words]).encode()
@@ -119,7 +130,8 @@ def _every() -> Iterator[bytes]:
         for name, values in options.items():
             for value in values or ("",):
                 words = _with(usual, name, value, takes_value=values is not None)
-                yield json.dumps([*command.split(), *words]).encode()
+                for more in ([], ["--force"]) if name == "--out" and "--force" in options else ([],):
+                    yield json.dumps([*command.split(), *words, *more]).encode()
 
 
 def _run(data: bytes, folder: Path) -> None:
@@ -140,6 +152,10 @@ def _run(data: bytes, folder: Path) -> None:
     (folder / "bad.json").write_text("[" * 100_000)
     (folder / "file.txt").write_text("(a b)\n")
     (folder / "link").symlink_to("nowhere")
+    mine = {folder / "mine" / name: f"{name} of the user" for name in _MINE}
+    (folder / "mine").mkdir()
+    for path, text in mine.items():
+        path.write_text(text)
     words, stdout, stderr = json.loads(data), io.StringIO(), io.StringIO()
     before = sys.argv, sys.stdin
     sys.argv, sys.stdin = ["treefold", *words], io.TextIOWrapper(io.BytesIO(b"(f a b)\n"))
@@ -156,6 +172,9 @@ def _run(data: bytes, folder: Path) -> None:
     require("internal error" not in shown and "Traceback" not in shown, shown[-300:])
     require(code == 0 or bool(stderr.getvalue().strip()), "an exit code without a word")
     require("\x1b" not in shown, "an escape reached the terminal")
+    require(
+        all(path.is_file() and path.read_text() == text for path, text in mine.items()), "a file of the user is gone"
+    )
     require(
         not [path for path in folder.rglob("*") if path.name.startswith((".writing.", ".new."))],
         "an incomplete file was left",

@@ -25,7 +25,9 @@ app = typer.Typer(
 )
 
 Out = Annotated[Path, typer.Option("--out", help="The directory to write; it must not exist yet.", show_default=False)]
-Force = Annotated[bool, typer.Option("--force", help="Replace the directory, if it is a data set with no other files in it.")]
+Force = Annotated[
+    bool, typer.Option("--force", help="Replace the directory, if it is a data set with no other files in it.")
+]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="The same seed gives the same data, on every machine.")]
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out records that cannot be read, and list them.")]
 From = Annotated[

@@ -38,7 +38,9 @@ if TYPE_CHECKING:
 
 Run = Annotated[Path, typer.Argument(help="The directory of a run or saved model.", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace a file of this name, or a model with no other files in its directory.")]
+Force = Annotated[
+    bool, typer.Option("--force", help="Replace a file of this name, or a model with no other files in its directory.")
+]
 SkipBad = Annotated[
     bool, typer.Option("--skip-bad", help="Leave out records that the model cannot answer, and print them.")
 ]
