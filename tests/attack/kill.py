@@ -171,7 +171,7 @@ def interrupted(place: Place, kind: str, rng: random.Random, kills: Counter[str]
                 kills[f"{how.name} to a {'worker' if worker else kind}"] += 1
         code, said = process.end()
         if "Traceback" in said or "internal error" in said:
-            return f"{how.name}: {said[-300:]}"
+            return f"{how.name}: {said[max(0, said.find('Traceback') - 300) :][:1500]}"
         if not code:  # it has come to its end: there is nothing left to kill
             break
     code, said = place.go(kind, name).end()

@@ -262,6 +262,32 @@ cli.main()
         assert (swallowed.returncode, swallowed.stderr) == (130, "interrupted; no incomplete file was left.\n")
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_that_falls_into_a_destructor_ends_the_command_all_the_same(number: signal.Signals) -> None:
+    """Python prints the KeyboardInterrupt of a destructor and goes on; a training was not stopped by its SIGTERM."""
+    run = f"""
+import signal, sys, time, treefold.cli as cli
+
+class Thing:
+    def __del__(self):
+        signal.raise_signal({number.value})
+
+@cli.app.command()
+def slow() -> None:
+    Thing()
+    print("went on", flush=True)
+    time.sleep(3600)
+sys.argv = ["treefold", "slow"]
+cli.main()
+"""
+    done = subprocess.run([sys.executable, "-c", run], capture_output=True, text=True, check=False, timeout=LONG)
+    assert (done.returncode, done.stdout, done.stderr) == (
+        130,
+        "went on\n",
+        "interrupted; no incomplete file was left.\n",
+    )
+
+
 def test_a_terminal_that_knows_few_characters_gets_the_table_all_the_same(tmp_path: Path) -> None:
     treefold("data", "listops", "--out", tmp_path / "lo", "--size", 20)
     shown = treefold("data", "inspect", tmp_path / "lo", PYTHONIOENCODING="ascii")

@@ -48,6 +48,7 @@ _INTERRUPTED: Final = 130
 _INTERRUPTED_MESSAGE: Final = "interrupted; no incomplete file was left."
 _TRACEBACK: Final = "TREEFOLD_TRACEBACK"
 _LONGEST_MESSAGE: Final = 200
+_SOON: Final = 0.01  # seconds
 
 
 class _LazyGroup(TyperGroup):
@@ -109,7 +110,7 @@ def main() -> None:
         # Schedulers send SIGTERM before they kill: it is handled like Ctrl-C, also where that is ignored (nohup, `&` in scripts).
         signal.signal(signal.SIGTERM, signal.default_int_handler)
     show_log()
-    with _signals_noted() as was_signalled:
+    with _signals_repeated(), _signals_noted() as was_signalled:
         _run(was_signalled)
 
 
@@ -157,6 +158,26 @@ def _signals_noted() -> Iterator[Callable[[], bool]]:
             yield has_come
         finally:
             signal.set_wakeup_fd(before)
+
+
+@contextmanager
+def _signals_repeated() -> Iterator[None]:
+    """Repeat a signal that fell into a destructor or a callback: Python prints its KeyboardInterrupt there, and goes on."""
+    before = sys.unraisablehook
+
+    def repeat(problem: "sys.UnraisableHookArgs") -> None:
+        if issubclass(problem.exc_type, KeyboardInterrupt):
+            # When the destructor has ended; a signal of the system wakes what waits or sleeps.
+            signal.signal(signal.SIGALRM, signal.default_int_handler)
+            signal.setitimer(signal.ITIMER_REAL, _SOON)
+        else:
+            before(problem)
+
+    sys.unraisablehook = repeat
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
 
 
 def _end_by_signals() -> None:
