@@ -9,7 +9,7 @@ from tests.attack.case import FINDINGS
 from tests.attack.child import Child
 from tests.attack.targets import TARGETS
 
-_CASES = {"reader": 40, "file": 10, "call": 10, "command": 10}
+_CASES = {"reader": 40, "file": 10, "call": 10, "object": 100, "command": 10, "service": 20}
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from tests.strategies import text_tree
 from treefold import Embedding, Forest, Numeric, OneHot, Thermometer, Tree, Vocabulary
 from treefold.errors import ConfigurationError, ShapeError
-from treefold.nn.labels import Features, edge_name, frequent_labels, label_name, split_edge
+from treefold.nn.labels import Features, edge_name, frequent_labels, label_name
+from treefold.trees.objects import split_edge
 
 NO_VECTORS = torch.zeros(0, 0)
 

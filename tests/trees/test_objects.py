@@ -139,6 +139,36 @@ def test_parents_in_any_order_of_nodes_agree_with_plain_recursion(above: list[in
     assert Tree.from_parents(range(len(parents)), [parent + 1 for parent in shuffled], start=1) == expected
 
 
+@pytest.mark.parametrize("name", [None, 3, b"x", ["x"]])
+def test_names_of_keys_and_attributes_are_text(name: Any) -> None:
+    tree, graph = Tree("f", [Tree("a")]), Tree("f", [Tree("a")]).to_networkx()
+    data = SimpleNamespace(x=[0, 1], edge_index=[[1], [0]])
+    calls: dict[str, list[Any]] = {
+        "children": [lambda: Tree.from_nested(["f"], children=name), lambda: tree.to_nested(children=name)],
+        "order": [lambda: Tree.from_networkx(graph, order=name), lambda: tree.to_networkx(order=name)],
+        "label": [
+            lambda: Tree.from_networkx(graph, label=name),
+            lambda: tree.to_networkx(label=name),
+            lambda: tree.to_nested(label=name),
+        ],
+    }
+    if name is not None:  # None stands for no edges, and for the usual keys of labels
+        calls["label"].append(lambda: Tree.from_nested(["f"], label=name))
+        calls["edge"] = [
+            lambda: Tree.from_nested(["f"], edge=name),
+            lambda: tree.to_nested(edge=name),
+            lambda: Tree.from_networkx(graph, edge=name),
+            lambda: tree.to_networkx(edge=name),
+            lambda: Tree.from_pyg(data, edge=name),
+        ]
+    for argument, each in calls.items():
+        for call in each:
+            with pytest.raises(
+                TreeError, match=f"expects {argument} to be the name of a key or attribute, got .*; write"
+            ):
+                call()
+
+
 def test_edges_stand_before_the_labels_of_children() -> None:
     tree = Tree.from_parents(["the", "dog", "eats"], [1, 2, -1], edges=["det", "nsubj", "root"])
     assert tree == Tree("eats", [Tree("nsubj:dog", [Tree("det:the")])])
@@ -191,6 +221,12 @@ def test_edges_that_cannot_be_written_are_refused() -> None:
         Tree.from_parents(range(6), [1, 2, 3, 4, 5, 0])
 
 
+@pytest.mark.parametrize("start", [None, 0.5, "1", True])
+def test_the_first_number_of_parents_is_a_whole_number(start: Any) -> None:
+    with pytest.raises(TreeError, match=r"Tree.from_parents expects start to be a whole number, got .*; give 0 or 1"):
+        Tree.from_parents(["f"], [-1], start=start)
+
+
 @given(text_tree)
 def test_newick_gives_back_the_tree(tree: Tree) -> None:
     assert Tree.from_newick(tree.to_newick()) == present(tree)
@@ -221,6 +257,13 @@ def test_branch_lengths_are_edges_where_asked() -> None:
     assert tree.to_newick(edges=True) == text
     assert tree.to_newick() == "('0.1:A','1e-3:B',(C,'4:D')'0.5:E')F;"
     assert Tree.from_newick("(A)B:2;", edges=True) == Tree.parse("(B A)")
+    assert Tree("f", [Tree(":a"), Tree("a:b:c")]).to_newick(edges=True) == "(':a','b:c':a)f;"
+    assert Tree.from_newick("(':a','b:c':a)f;", edges=True) == Tree("f", [Tree(":a"), Tree("a:b:c")])
+    for edge in ("two words", "it's", "(x"):
+        with pytest.raises(
+            TreeError, match=r"expects edge labels without blanks, brackets and quotes, got .* use edges=False"
+        ):
+            Tree("f", [Tree(f"{edge}:a")]).to_newick(edges=True)
 
 
 @pytest.mark.parametrize(
@@ -332,6 +375,11 @@ def graph_of(*edges: tuple[object, object]) -> Any:
             "node 'a': expected an attribute 'word', got none; set it at every node",
         ),
         (graph_of(("a", "b")), {"edge": "rel"}, "node 'b': expected an attribute 'rel', got none"),
+        (
+            networkx.DiGraph([("a", "b", {"order": float("nan")}), ("a", "c", {"order": 1})]),
+            {},
+            "expects 'order' to be numbers, got nan; give each child a place",
+        ),
     ],
 )
 def test_what_is_no_graph_of_a_tree_is_refused(graph: Any, options: dict[str, str], message: str) -> None:
@@ -450,6 +498,21 @@ def test_pyg_keeps_vectors_slots_and_edges() -> None:
 def test_what_is_no_pyg_tree_is_refused(values: dict[str, Any], message: str) -> None:
     with pytest.raises(TreeError, match=f"^Tree.from_pyg.*{message}"):
         Tree.from_pyg(Data(**{name: np.array(value) if name != "x" else value for name, value in values.items()}))
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"edge_index": []}, "got 2 nodes and 0 rows with no entries"),
+        ({"edge_index": [[1, 1], [0]]}, "got 2 nodes and 2 rows with 2 and 1 entries"),
+        ({"edge_index": [1, 0]}, "expects a row of edge_index to be a list or an array, got int 1"),
+        ({"edge_index": [[0.5], [0]]}, "expected edges between the nodes 0 to 1, got 0.5 → 0; correct edge_index"),
+        ({"edge_index": [["1"], [None]]}, "expected edges between the nodes 0 to 1, got '1' → None"),
+    ],
+)
+def test_lists_that_are_no_edges_are_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(TreeError, match=f"^Tree.from_pyg.*{message}"):
+        Tree.from_pyg(SimpleNamespace(x=[0, 1], **values))
 
 
 def test_codes_without_a_name_are_refused() -> None:

@@ -13,14 +13,14 @@ from torch import Tensor, nn
 from treefold.errors import ConfigurationError, ShapeError, require_positive
 from treefold.trees.batch import Ints
 from treefold.trees.forest import Forest
+from treefold.trees.objects import EDGE, split_edge
 from treefold.trees.vocabulary import UNKNOWN, Vocabulary
 
 # Axes:  N nodes · M label size · V nodes with a vector label · D labels of a vocabulary · F features of all these labels
 
 
 _MOST_ONE_HOT: Final = 8192
-_EDGE: Final = ":"  # between the label of an edge and that of its node
-UNKNOWN_EDGE: Final = UNKNOWN + _EDGE
+UNKNOWN_EDGE: Final = UNKNOWN + EDGE
 BUCKETS: Final = 8192  # rows of character n-grams; saved models depend on it
 _SHORTEST, _LONGEST = 3, 5  # n-grams
 
@@ -297,19 +297,9 @@ def grams(label: str) -> Iterator[bytes]:
             yield text[start : start + length].encode("utf-8", "surrogatepass")
 
 
-def split_edge(text: str) -> tuple[str | None, str]:
-    """Return the label of an edge, if there is one, and that of the node.
-
-    >>> split_edge("nsubj:dog"), split_edge("dog"), split_edge(":"), split_edge("a:b:c")
-    (('nsubj', 'dog'), (None, 'dog'), (None, ':'), ('a', 'b:c'))
-    """
-    edge, colon, label = text.partition(_EDGE)
-    return (edge, label) if edge and colon else (None, text)
-
-
 def edge_name(edge: str) -> str:
     """Return the name of an edge among the names of features."""
-    return edge + _EDGE
+    return edge + EDGE
 
 
 def label_name(label: str) -> str:
@@ -318,7 +308,7 @@ def label_name(label: str) -> str:
     >>> label_name("dog"), label_name("dog:"), edge_name("dog")
     ('dog', ':dog:', 'dog:')
     """
-    return _EDGE + label if label.endswith(_EDGE) and label != _EDGE else label
+    return EDGE + label if label.endswith(EDGE) and label != EDGE else label
 
 
 def frequent_labels(

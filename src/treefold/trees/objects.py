@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 LABEL_KEYS: Final = ("label", "name", "tag", "type", "value")
 """Where the label of a dict is looked for, in this order."""
 
+EDGE: Final = ":"
+"""Between the label of an edge and that of the node."""
+
 _END: Final = object()
 _MOST_SLOTS: Final = 2**24  # a slot beyond is a mistake, and would need much memory
 _NEWICK: Final = re.compile(r"\s*(?:\[[^\]]*\]\s*)*(?:([(),:;])|('(?:[^']|'')*')|([^\s()\[\]':;,]+)|(\Z))")
@@ -30,6 +33,7 @@ _NEWICK_BARE: Final = re.compile(r"[^\s()\[\]':;,]+")
 
 def from_nested(nested: object, *, label: str | None, children: str, edge: str | None) -> Tree:
     """Read nested lists, tuples, dicts and NLTK trees; see `Tree.from_nested`."""
+    _require_names("Tree.from_nested", {"children": children}, or_none={"label": label, "edge": edge})
 
     def expand(item: Any) -> "Tree | tuple[Label, Sequence[object]] | None":
         if item is None or isinstance(item, Tree):
@@ -124,6 +128,7 @@ def _grow(root: object, expand: "Callable[[Any], Tree | tuple[Label, Sequence[ob
 def to_nested(tree: Tree, *, form: str, label: str, children: str, edge: str | None) -> Any:
     """Write nested lists, tuples or dicts; see `Tree.to_nested`."""
     require_choice("Tree.to_nested", "form", form, ["list", "tuple", "dict"])
+    _require_names("Tree.to_nested", {"label": label, "children": children}, or_none={"edge": edge})
     sequence: type[list[Any]] | type[tuple[Any, ...]] = tuple if form == "tuple" else list
 
     def write(node: Tree, below: list[Any]) -> Any:
@@ -156,6 +161,9 @@ def from_parents(
 ) -> Tree:
     """Read an array of parents; see `Tree.from_parents`."""
     owner = "Tree.from_parents"
+    if isinstance(start, bool) or not isinstance(start, Integral):
+        raise TreeError(f"{owner} expects start to be a whole number, got {shortened(start)}; give 0 or 1.")
+    start = int(start)
     names, above = _values(owner, "labels", labels), _values(owner, "parents", parents)
     links = [None] * len(names) if edges is None else _values(owner, "edges", edges)
     if not len(names) == len(above) == len(links) or not names:
@@ -315,7 +323,11 @@ def to_newick(tree: Tree, *, edges: bool) -> str:
 
     def name(node: Tree) -> str:
         label = _text("Tree.to_newick", node)
-        edge, label = split_edge(label) if edges and node is not tree else ("", label)
+        edge, label = split_edge(label) if edges and node is not tree else (None, label)
+        if edge and not _NEWICK_BARE.fullmatch(edge):
+            raise TreeError(
+                f"Tree.to_newick expects edge labels without blanks, brackets and quotes, got {shortened(edge)}; use edges=False."
+            )
         quoted = label if not label or _NEWICK_BARE.fullmatch(label) else "'" + label.replace("'", "''") + "'"
         return f"{quoted}:{edge}" if edge else quoted
 
@@ -364,6 +376,7 @@ def to_nltk(tree: Tree) -> Any:
 def from_networkx(graph: Any, *, label: str, order: str, edge: str | None) -> Tree:
     """Read a directed graph of networkx; see `Tree.from_networkx`."""
     owner = "Tree.from_networkx"
+    _require_names(owner, {"label": label, "order": order}, or_none={"edge": edge})
     directed = hasattr(graph, "is_directed") and graph.is_directed()
     if not directed or not len(graph):
         raise TreeError(
@@ -387,6 +400,8 @@ def from_networkx(graph: Any, *, label: str, order: str, edge: str | None) -> Tr
     places = _attributes(owner, order, {n: {**nodes[n], **links[n]} for n in links}, needed=order != "order")
     edges = {} if edge is None else _attributes(owner, edge, links, needed=True, everywhere=False)
     if places:
+        if any(place != place for place in places.values()):
+            raise TreeError(f"{owner} expects {order!r} to be numbers, got nan; give each child a place.")
         try:
             for below in children:
                 below.sort(key=lambda child: places[names[child or 0]])
@@ -416,9 +431,11 @@ def _attributes(
 
 def to_networkx(tree: Tree, *, label: str, order: str, edge: str | None) -> Any:
     """Make a directed graph of networkx; see `Tree.to_networkx`."""
+    _require_names("Tree.to_networkx", {"label": label, "order": order}, or_none={"edge": edge})
     graph = _package("networkx", "networkx").DiGraph()
     for number, (node, parent, slot) in enumerate(_preorder_rows(tree)):
-        text, link = node.label, ""
+        text: Label = node.label
+        link: str | None = None
         if edge is not None and parent >= 0 and isinstance(text, str):
             link, text = split_edge(text)
         graph.add_node(number, **{label: text})
@@ -430,29 +447,34 @@ def to_networkx(tree: Tree, *, label: str, order: str, edge: str | None) -> Any:
 def from_pyg(data: Any, *, names: Sequence[str] | None, edge: str | None) -> Tree:
     """Read a graph of PyTorch Geometric; see `Tree.from_pyg`."""
     owner = "Tree.from_pyg"
+    _require_names(owner, {}, or_none={"edge": edge})
     for name in ("x", "edge_index", *([] if edge is None else [edge])):
         if getattr(data, name, None) is None:
             raise TreeError(f"{owner} expects data with {name!r}, got none in {type(data).__name__}; set data.{name}.")
-    values, ends = _values(owner, "x", data.x), _values(owner, "edge_index", data.edge_index)
+    values = _values(owner, "x", data.x)
+    ends = [_values(owner, "a row of edge_index", row) for row in _values(owner, "edge_index", data.edge_index)]
     if all(isinstance(value, list) and len(value) == 1 and isinstance(value[0], int) for value in values):
         values = [code for (code,) in values]
-    links = [None] * len(ends[0]) if edge is None else _values(owner, edge, getattr(data, edge))
-    if len(ends) != 2 or len(ends[0]) != len(links) or not values:
+    links = [None] * len(ends[0] if ends else ()) if edge is None else _values(owner, edge, getattr(data, edge))
+    if len(ends) != 2 or not len(ends[0]) == len(ends[1]) == len(links) or not values:
+        sizes = " and ".join(str(len(row)) for row in ends) or "no"
         raise TreeError(
             f"{owner} expects at least one node, and edge_index of shape (2, edges), got {len(values)} nodes and "
-            f"{len(ends)} rows with {len(ends[0])} and {len(links)} edges."
+            f"{len(ends)} rows with {sizes} entries, {len(links)} edges."
         )
     if names is not None:
-        values = [_name(owner, names, node, code) for node, code in enumerate(values)]
+        known = _values(owner, "names", names)
+        values = [_name(owner, known, node, code) for node, code in enumerate(values)]
 
     def say(node: int) -> str:
         return f"{node} ({shortened(values[node])})"
 
     parents, edges = [-1] * len(values), [None] * len(values)
     for child, parent, link in zip(*ends, links, strict=True):
-        if not (0 <= child < len(values) and 0 <= parent < len(values)):
+        if not all(isinstance(node, int) and 0 <= node < len(values) for node in (child, parent)):
             raise TreeError(
-                f"{owner}: expected edges between the nodes 0 to {len(values) - 1}, got {child} → {parent}; correct edge_index."
+                f"{owner}: expected edges between the nodes 0 to {len(values) - 1}, got {shortened(child)} → "
+                f"{shortened(parent)}; correct edge_index."
             )
         if parents[child] >= 0:
             raise TreeError(
@@ -466,7 +488,7 @@ def from_pyg(data: Any, *, names: Sequence[str] | None, edge: str | None) -> Tre
     return _joined(owner, _labels(owner, values, edges, say), parents, children, say, remedy)
 
 
-def _name(owner: str, names: Sequence[str], node: int, code: object) -> str:
+def _name(owner: str, names: Sequence[Any], node: int, code: object) -> Any:
     if not isinstance(code, int) or not 0 <= code < len(names):
         raise TreeError(
             f"{owner}: node {node}: expected x to be the number of a name, 0 to {len(names) - 1}, got {shortened(code)}; "
@@ -527,22 +549,31 @@ def with_edge(edge: object, label: Label) -> Label:
     if edge is None or edge == "":
         return label
     text = _label(edge) if isinstance(edge, (str, Integral)) else None
-    if not isinstance(text, str) or ":" in text or not isinstance(label, str):
+    if not isinstance(text, str) or EDGE in text or not isinstance(label, str):
         raise TreeError(
             f"expected an edge label that is text without a colon, and a label that is text, got {shortened(edge)} at "
             f"{shortened(label)}; replace the colon, or leave the edges out."
         )
-    return f"{text}:{label}"
+    return f"{text}{EDGE}{label}"
 
 
-def split_edge(label: str) -> tuple[str, str]:
-    """Return the edge label and the rest of a child's label; the edge is empty if there is none.
+def split_edge(label: str) -> tuple[str | None, str]:
+    """Return the label of the edge, if there is one, and the rest of a child's label.
 
-    >>> split_edge("nsubj:dog"), split_edge("dog")
-    (('nsubj', 'dog'), ('', 'dog'))
+    >>> split_edge("nsubj:dog"), split_edge("dog"), split_edge(":"), split_edge("a:b:c")
+    (('nsubj', 'dog'), (None, 'dog'), (None, ':'), ('a', 'b:c'))
     """
-    edge, colon, rest = label.partition(":")
-    return (edge, rest) if colon else ("", label)
+    edge, colon, rest = label.partition(EDGE)
+    return (edge, rest) if edge and colon else (None, label)
+
+
+def _require_names(owner: str, names: Mapping[str, object], *, or_none: Mapping[str, object]) -> None:
+    """Raise unless the names of keys and attributes are text; those in ``or_none`` may also be None."""
+    for argument, name in {**names, **or_none}.items():
+        if not isinstance(name, str) and (name is not None or argument in names):
+            raise TreeError(
+                f"{owner} expects {argument} to be the name of a key or attribute, got {shortened(name)}; write text."
+            )
 
 
 def _label(value: object) -> Label:
