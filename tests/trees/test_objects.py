@@ -380,6 +380,11 @@ def graph_of(*edges: tuple[object, object]) -> Any:
             {},
             "expects 'order' to be numbers, got nan; give each child a place",
         ),
+        (
+            networkx.DiGraph([("a", "b", {"order": np.zeros(2)}), ("a", "c", {"order": np.ones(2)})]),
+            {},
+            "expects 'order' to be numbers, got The truth value of an array",
+        ),
     ],
 )
 def test_what_is_no_graph_of_a_tree_is_refused(graph: Any, options: dict[str, str], message: str) -> None:

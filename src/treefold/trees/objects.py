@@ -400,13 +400,14 @@ def from_networkx(graph: Any, *, label: str, order: str, edge: str | None) -> Tr
     places = _attributes(owner, order, {n: {**nodes[n], **links[n]} for n in links}, needed=order != "order")
     edges = {} if edge is None else _attributes(owner, edge, links, needed=True, everywhere=False)
     if places:
-        if any(place != place for place in places.values()):
-            raise TreeError(f"{owner} expects {order!r} to be numbers, got nan; give each child a place.")
         try:
+            is_missing = any(bool(place != place) for place in places.values())
             for below in children:
                 below.sort(key=lambda child: places[names[child or 0]])
-        except TypeError as problem:
+        except (TypeError, ValueError) as problem:  # of texts beside numbers, of arrays
             raise TreeError(f"{owner} expects {order!r} to be numbers, got {problem}; convert them.") from None
+        if is_missing:
+            raise TreeError(f"{owner} expects {order!r} to be numbers, got nan; give each child a place.")
 
     def say(node: int) -> str:
         return repr(names[node])
