@@ -86,6 +86,16 @@ def test_a_folder_that_was_replaced_is_there_at_every_moment(
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.parametrize("kind", [None, KIND])
+def test_what_appears_while_a_folder_is_written_stays(tmp_path: Path, kind: FolderKind | None) -> None:
+    path = tmp_path / "data"
+    message = "got one that exists" if kind is None else "got a folder with 'thesis.txt'"
+    with pytest.raises(FileError, match=message), atomic_folder(path, kind):
+        path.mkdir()
+        (path / "thesis.txt").write_text("mine")
+    assert (path / "thesis.txt").read_text() == "mine" and list(tmp_path.iterdir()) == [path]
+
+
 def test_a_link_to_a_folder_is_replaced_and_the_folder_stays(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "x").write_text("old")

@@ -246,6 +246,7 @@ def atomic_folder(path: str | os.PathLike[str], kind: FolderKind | None = None) 
     try:
         yield temporary
         temporary.chmod(0o777 & ~_umask())
+        require_replaceable(path, kind)  # once more: somebody else may have written there
         if not os.path.lexists(path):
             temporary.rename(path)
         elif not _swap(temporary, path):
