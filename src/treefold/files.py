@@ -224,6 +224,17 @@ def require_replaceable(path: Path, kind: FolderKind | None) -> None:
         )
 
 
+def remove_folder(path: Path, kind: FolderKind) -> None:
+    """Remove a folder, if there is one, whose writing was interrupted; raise if it has a file that treefold did not write."""
+    clear_unfinished(path)
+    foreign = kind.foreign(path)
+    if foreign is not None:
+        raise FileError(
+            f"{path}: expected only files of {kind.name}, got {shortened(foreign)}, which treefold did not write; move this file."
+        )
+    shutil.rmtree(path, ignore_errors=True)
+
+
 @contextmanager
 def atomic_folder(path: str | os.PathLike[str], kind: FolderKind | None = None) -> Iterator[Path]:
     """Create a temporary folder to fill; it gets its name when the block ends without an error.

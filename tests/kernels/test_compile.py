@@ -270,14 +270,16 @@ def test_the_default_cache_is_in_the_folder_that_the_system_has_for_it(
     assert cache_folder() == folder
 
 
-def test_versions_that_were_not_used_for_long_are_forgotten(cache: Path) -> None:
+def test_versions_that_were_not_used_for_long_are_forgotten_and_other_folders_stay(cache: Path) -> None:
     for age in range(9):
-        folder = cache / "kernels" / f"version{age}"
-        folder.mkdir(parents=True)
-        os.utime(folder, (10**9 - age, 10**9 - age))
+        for name in (f"python3.{age}-numba0.60.0rc1-0123abcd", f"mine{age}"):
+            folder = cache / "kernels" / name
+            folder.mkdir(parents=True)
+            os.utime(folder, (10**9 - age, 10**9 - age))
     own = cache_folder()
     kept = {each.name for each in (cache / "kernels").iterdir()}
-    assert own is not None and kept == {own.name, *(f"version{age}" for age in range(5))}
+    versions, mine = {f"python3.{age}-numba0.60.0rc1-0123abcd" for age in range(5)}, {f"mine{age}" for age in range(9)}
+    assert own is not None and kept == {own.name} | versions | mine
     os.utime(own, (10**9 - 100, 10**9 - 100))
     cache_folder.cache_clear()
     assert cache_folder() == own and own.stat().st_mtime > 10**9  # the time of its last use

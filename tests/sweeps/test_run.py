@@ -160,6 +160,11 @@ def test_a_folder_without_a_checkpoint_is_trained_from_the_start(tmp_path: Path)
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "config.toml").write_text("half")
+    (folder / ".writing.abc").write_text("half of a checkpoint")
+    (folder / "thesis.txt").write_text("mine")
+    with pytest.raises(FileError, match=r"expected only files of a saved model, got 'thesis.txt', .* move this file"):
+        execute(tiny.runs()[1], tiny.data(), folder, Limits(), silent)
+    (folder / "thesis.txt").rename(tmp_path / "thesis.txt")
     result = execute(tiny.runs()[1], tiny.data(), folder, Limits(), silent)
     assert result is not None and tiny.comparable(result) == tiny.expected(1)
 

@@ -24,6 +24,7 @@ from treefold.data.generators import make_listops
 from treefold.errors import ConfigurationError, FileError, ModelFileError, TrainingError, TreefoldError
 from treefold.kernels.optimisers import FlatAdadelta
 from treefold.training import Examples, Progress, fit, resume, train
+from treefold.training.build import build_model
 from treefold.training.saving import load_model, read_tensors, write_tensors
 from treefold.training.settings import ModelSettings, RunSettings, TrainingSettings
 
@@ -527,6 +528,20 @@ def test_a_run_that_could_not_begin_leaves_nothing(tmp_path: Path, monkeypatch: 
         ModelFileError, match="got one without a checkpoint; remove it, and start the run without --resume"
     ):
         resume(DATA, tmp_path / "empty")
+
+
+def test_a_run_that_ended_while_another_training_began_stays(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(*arguments: object) -> object:
+        shutil.copytree(whole, tmp_path / "run")
+        return build_model(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("treefold.training.run.build_model", slow)
+    with pytest.raises(FileError, match="got one that exists; choose another, or go on there with --resume"):
+        train(DATA, tmp_path / "run", SETTINGS)
+    for path in whole.iterdir():
+        assert (tmp_path / "run" / path.name).read_bytes() == path.read_bytes()
 
 
 def test_a_run_has_one_process_at_a_time(begun: Path) -> None:

@@ -12,6 +12,7 @@ import importlib
 import json
 import logging
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -38,6 +39,7 @@ logger = logging.getLogger("treefold")
 # NaN and infinity keep their meaning (no `nnan`, `ninf`), so that a broken model shows; sums may be reordered.
 _FAST: Final = {"contract", "reassoc", "nsz", "arcp", "afn"}
 _KEPT_VERSIONS: Final = 6
+_VERSION: Final = re.compile(r"python\d+\.\d+-numba.+-[0-9a-f]{8}")
 
 
 def entry_point(function: Function) -> Function:
@@ -96,11 +98,18 @@ def cache_folder() -> Path | None:
     except (OSError, RuntimeError):  # RuntimeError: the user has no home
         logger.info("%s cannot be written: compiled kernels are not kept", home)
         return None
-    if is_new:  # forget versions that were not used for long
-        others = sorted(folder.parent.iterdir(), key=lambda each: each.stat().st_mtime, reverse=True)
-        for old in others[_KEPT_VERSIONS:]:
-            shutil.rmtree(old, ignore_errors=True)
+    if is_new:
+        _forget_versions(folder.parent)
     return folder
+
+
+def _forget_versions(folder: Path) -> None:
+    """Remove kernels of versions that were not used for long; other folders of the user stay."""
+    with contextlib.suppress(OSError):  # another process may have removed them
+        versions = [each for each in folder.iterdir() if _VERSION.fullmatch(each.name)]
+        versions.sort(key=lambda each: each.stat().st_mtime, reverse=True)
+        for old in versions[_KEPT_VERSIONS:]:
+            shutil.rmtree(old, ignore_errors=True)
 
 
 def _fingerprint() -> int:

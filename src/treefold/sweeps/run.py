@@ -8,7 +8,6 @@ import fcntl
 import json
 import os
 import platform
-import shutil
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -22,14 +21,14 @@ from treefold.analysis.evaluation import Evaluation, evaluate
 from treefold.data.dataset import Dataset
 from treefold.data.generators.lrt import LARGEST_BIN
 from treefold.errors import FileError, ModelFileError, TreefoldError
-from treefold.files import atomic_file, make_folder, require_place
+from treefold.files import atomic_file, make_folder, remove_folder, require_place
 from treefold.kernels.threads import threads
 from treefold.sweeps.grid import Budget
 from treefold.sweeps.plan import Run
 from treefold.sweeps.results import VERSION, Results, RunResult, curves_of, key_of
 from treefold.training import Progress, resume, train
 from treefold.training.run import CHECKPOINT, METRICS
-from treefold.training.saving import CONFIG, load_model
+from treefold.training.saving import CONFIG, MODEL, load_model
 from treefold.training.settings import RunSettings, read_toml
 
 RUNS: Final = "runs"
@@ -203,7 +202,7 @@ def execute(
                 _require_same_settings(run, folder)
                 resume(data, folder, reporter=reporter)
             else:
-                shutil.rmtree(folder, ignore_errors=True)  # left by a run that ended before its first checkpoint
+                remove_folder(folder, MODEL)  # left by a run that ended before its first checkpoint
                 train(data, folder, run.settings, reporter=reporter)
             reporter.stopped = None
         except _LimitExceeded:

@@ -84,12 +84,8 @@ def train(
     settings, labels and classes; numbers are then predicted in its units. ``environment.json`` says which one it was.
     """
     folder = as_path(folder)
-    require_place(folder)
-    if workers.is_first and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise FileError(
-            f"{folder}: expected a name that is free, got one that exists; choose another"
-            f"{', or go on there with --resume' if (folder / CHECKPOINT).is_file() else ''}."
-        )
+    if workers.is_first:
+        _require_free(folder)
     settings = with_recipe(settings)
     start = None if init_from is None else load_model(init_from)
     task = task_of(settings.task)
@@ -118,6 +114,7 @@ def train(
     existed = folder.exists()
     make_folder(folder)
     with _held(folder):
+        _require_free(folder)  # once more: another process may have trained there in the meantime
         try:
             facts = _environment(data, settings.training.threads)
             facts |= {} if init_from is None else {"init_from": _origin(Path(init_from))}
@@ -130,6 +127,16 @@ def train(
                 folder.mkdir(exist_ok=True)
             raise
         return _run(saved, trainer, folder, reporter)
+
+
+def _require_free(folder: Path) -> None:
+    """Raise unless a run can begin in a folder: it does not exist, or is empty."""
+    require_place(folder)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise FileError(
+            f"{folder}: expected a name that is free, got one that exists; choose another"
+            f"{', or go on there with --resume' if (folder / CHECKPOINT).is_file() else ''}."
+        )
 
 
 def resume(
