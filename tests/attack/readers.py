@@ -59,9 +59,17 @@ def _samples(form: str) -> tuple[tuple[str, bytes], ...]:
     import pyarrow  # type: ignore[import-untyped]
     import pyarrow.parquet  # type: ignore[import-untyped]
 
-    file = io.BytesIO()
-    pyarrow.parquet.write_table(pyarrow.table({"tree": ["(f a b)", "(g a)"], "label": ["yes", "no"]}), file)
-    return ((".parquet", file.getvalue()),)
+    labels: list[Any] = [["yes", "no"], [1, None], [0.5, 1.5], [True, False], [[1], []], [b"a", b"b"]]
+    labels += [
+        pyarrow.array([0, 1], kind) for kind in (pyarrow.date32(), pyarrow.timestamp("s"), pyarrow.duration("ms"))
+    ]
+    labels.append(pyarrow.array(["yes", "no"]).dictionary_encode())
+    samples = []
+    for values in labels:
+        file = io.BytesIO()
+        pyarrow.parquet.write_table(pyarrow.table({"tree": ["(f a b)", "(g a)"], "label": values}), file)
+        samples.append((".parquet", file.getvalue()))
+    return tuple(samples)
 
 
 def _make(form: str, random: random.Random) -> bytes:

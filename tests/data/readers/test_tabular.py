@@ -206,6 +206,30 @@ def test_what_is_no_parquet_file_or_a_broken_one_is_an_error(tmp_path: Path) -> 
         assert len(told) == 1
 
 
+def test_a_parquet_value_that_python_cannot_hold_is_an_error_of_its_row(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow", reason=PYARROW)
+    path = parquet_file(tmp_path, tree=["a", "b"], label=pyarrow.array([0, 2**30], pyarrow.date32()))
+    told: list[ReadError] = []
+    assert shown(records_parquet(path, on_bad=told.append)) == [(["a"], "1970-01-01", 1)]
+    (message,) = messages(path, told)
+    assert message.startswith("line 2: expected values that Python can hold, got ")
+
+
+@pytest.mark.parametrize("name", ["ArrowMemoryError", "ArrowNotImplementedError", "ArrowKeyError", "ArrowInvalid"])
+def test_whatever_pyarrow_raises_about_a_file_is_an_error_of_the_file(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lib = pytest.importorskip("pyarrow.lib", reason=PYARROW)
+
+    def damaged(*_: object, **__: object) -> None:
+        raise getattr(lib, name)("malloc of size 8593112960 failed")
+
+    path = parquet_file(tmp_path, tree=["a"])
+    monkeypatch.setattr("pyarrow.parquet.ParquetFile.iter_batches", damaged)
+    with pytest.raises(ReadError, match=r"expected a parquet file, got one that cannot be read .*malloc of size"):
+        list(records_parquet(path))
+
+
 def test_parquet_without_the_column_is_an_error_that_names_the_nearest(tmp_path: Path) -> None:
     path = parquet_file(tmp_path, trees=["a"])
     with pytest.raises(

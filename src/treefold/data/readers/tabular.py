@@ -230,6 +230,8 @@ def _delimited_rows(faults: Faults, delimiter: str) -> Iterator[tuple[int, list[
 
 def _parquet_rows(parquet: Any, faults: Faults, columns: Columns) -> Iterator[dict[str, Any]]:
     """Yield the rows as scalars of pyarrow, which decode on demand."""
+    import pyarrow  # type: ignore[import-untyped]
+
     with opened(faults.source) as bytes_of_file:
         if not bytes_of_file.seek(0, os.SEEK_END):
             return
@@ -243,8 +245,8 @@ def _parquet_rows(parquet: Any, faults: Faults, columns: Columns) -> Iterator[di
                         yield dict(zip(batch.schema.names, values, strict=True))
         except ReadError:
             raise
-        except (OSError, ValueError) as problem:
-            reason = str(problem).strip().splitlines()[0]
+        except (OSError, ValueError, pyarrow.ArrowException) as problem:
+            reason = (str(problem).strip() or type(problem).__name__).splitlines()[0]
             faults.report(
                 faults.error(f"expected a parquet file, got one that cannot be read ({reason}); write it again")
             )
@@ -255,6 +257,10 @@ def _values(row: dict[str, Any], faults: Faults, number: int) -> dict[str, objec
         return {name: scalar.as_py() for name, scalar in row.items()}
     except UnicodeDecodeError as problem:
         raise faults.error(f"expected UTF-8, got {problem.reason}; write the file again", number) from None
+    except (ValueError, OverflowError) as problem:  # of a date, say
+        raise faults.error(
+            f"expected values that Python can hold, got {problem}; write labels as text", number
+        ) from None
 
 
 def _json_object(text: str, faults: Faults, number: int) -> dict[str, object]:
