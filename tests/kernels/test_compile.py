@@ -1,5 +1,6 @@
 """Compiled kernels: their signatures and addresses, and the cache that processes share."""
 
+import errno
 import logging
 import os
 import subprocess
@@ -177,7 +178,7 @@ def test_kernels_are_kept_in_the_cache_of_the_user(cache: Path, tmp_path: Path) 
     again = defined_in(tmp_path / "one.py")
     assert is_on_disk(again, SINGLE) and again(4) == 8 and sum(again.stats.cache_hits.values()) == 1
     folder = cache_folder()
-    assert folder is not None and folder.is_relative_to(cache / "kernels") and list(folder.glob("*.nbi"))
+    assert folder is not None and folder.is_relative_to(cache / "kernels") and list(folder.glob("*.nbc"))
 
 
 def test_a_changed_file_outdates_its_kernels_and_any_changed_kernel_file_outdates_all(
@@ -285,17 +286,45 @@ def test_versions_that_were_not_used_for_long_are_forgotten_and_other_folders_st
     assert cache_folder() == own and own.stat().st_mtime > 10**9  # the time of its last use
 
 
-def test_two_processes_that_save_a_kernel_for_two_types_at_once_do_not_mix_them_up(cache: Path, tmp_path: Path) -> None:
+def test_a_kernel_has_a_file_for_each_of_its_types(cache: Path, tmp_path: Path) -> None:
+    files = defined_in(tmp_path / "one.py")._cache.files
+    files.save("single", "code for single")
+    files.save("double", "code for double")
+    assert [files.load(kind) for kind in ("single", "double", "half")] == ["code for single", "code for double", None]
+    files.flush()
+    assert files.load("single") is None
+
+
+@pytest.mark.parametrize("damage", ["empty", "cut", "zeros", "bit", "folder", "gone"])
+def test_a_damaged_kernel_file_counts_as_missing_and_is_written_again(cache: Path, tmp_path: Path, damage: str) -> None:
+    assert defined_in(tmp_path / "one.py")(4) == 8
+    (path,) = [path for folder in (cache / "kernels").iterdir() for path in folder.iterdir()]
+    data = path.read_bytes()
+    flipped = bytes([*data[:-9], data[-9] ^ 16, *data[-8:]])
+    path.unlink()
+    if damage == "folder":
+        path.mkdir()
+    elif damage != "gone":
+        path.write_bytes(
+            {"empty": b"", "cut": data[: len(data) // 2], "zeros": bytes(len(data)), "bit": flipped}[damage]
+        )
+    again = defined_in(tmp_path / "one.py")
+    assert not is_on_disk(again, SINGLE) and again(4) == 8 and not again.stats.cache_hits
+    if damage != "folder":
+        assert is_on_disk(defined_in(tmp_path / "one.py"), SINGLE)
+
+
+def test_kernels_of_a_full_disk_stay_in_memory(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(handle: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
     function = defined_in(tmp_path / "one.py")
-    one, other = (compiling._Cache(function.py_func)._cache_file for _ in range(2))
-    before: dict[Any, Any] = one._load_index()  # type: ignore[no-untyped-call]
-    one.save("single", "code for single")  # type: ignore[no-untyped-call]
-    other._load_index = lambda: dict(before)  # type: ignore[method-assign]  # it was read before the first was saved
-    other.save("double", "code for double")  # type: ignore[no-untyped-call]
-    del other._load_index
-    for kind in ("single", "double"):
-        assert other.load(kind) in (None, f"code for {kind}")  # type: ignore[no-untyped-call]
-    assert other.load("double") == "code for double"  # type: ignore[no-untyped-call]
+    monkeypatch.setattr("os.fsync", full)
+    compiling._say_not_kept.cache_clear()
+    assert function(4) == 8 and not is_on_disk(function, SINGLE)
+    assert f"compiled kernels cannot be kept in {cache_folder()} ([Errno 28] No space left on device)" in caplog.text
 
 
 FEW = "from treefold.kernels.gather import gather, translate\nfrom treefold.nn.heads import cross_entropy\n"

@@ -8,10 +8,12 @@ Numba also compiles a function again for each constant among its arguments. Kern
 
 import contextlib
 import functools
+import hashlib
 import importlib
 import json
 import logging
 import os
+import pickle
 import re
 import shutil
 import subprocess
@@ -19,7 +21,6 @@ import sys
 import tempfile
 import threading
 import time
-import uuid
 import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -29,9 +30,13 @@ import numba
 import numpy as np
 from numba.core import caching, cgutils, types
 from numba.core.imputils import impl_ret_borrowed
+from numba.core.serialize import dumps
 from numba.core.typing.templates import AttributeTemplate
 from numba.extending import infer_getattr, intrinsic, lower_getattr_generic, models, register_model
 from numba.np.arrayobj import make_array, populate_array
+
+from treefold.errors import FileError
+from treefold.files import atomic_file
 
 Function = TypeVar("Function", bound=Callable[..., object])
 logger = logging.getLogger("treefold")
@@ -39,6 +44,7 @@ logger = logging.getLogger("treefold")
 # NaN and infinity keep their meaning (no `nnan`, `ninf`), so that a broken model shows; sums may be reordered.
 _FAST: Final = {"contract", "reassoc", "nsz", "arcp", "afn"}
 _KEPT_VERSIONS: Final = 6
+_CHECKSUM: Final = 4  # bytes
 _VERSION: Final = re.compile(r"python\d+\.\d+-numba.+-[0-9a-f]{8}")
 
 
@@ -147,9 +153,56 @@ class _Cache(caching.FunctionCache):
 
     def __init__(self, function: Callable[..., object]) -> None:
         super().__init__(function)  # type: ignore[no-untyped-call]
-        # Numba counts the files of a kernel. Two processes that save it for two types at once would choose the same number.
-        base = self._impl.filename_base
-        self._cache_file._data_name = lambda number: f"{base}.{uuid.uuid4().hex}.nbc"  # type: ignore[method-assign]
+        self.files = _Files(Path(self._cache_path), self._impl.filename_base, self._impl.locator.get_source_stamp())
+        self._cache_file = cast(Any, self.files)
+
+
+class _Files:
+    """The files of a kernel, one for the types of its arguments, with a checksum: a damaged one counts as missing.
+
+    Numba's own files have no checksum: damaged ones end in exceptions that it does not catch, or in a crash.
+    """
+
+    def __init__(self, folder: Path, name: str, stamp: int) -> None:
+        self._folder, self._name, self._stamp = folder, name, stamp
+
+    def path(self, key: object) -> Path:
+        """Return the place of a kernel's file; ``key`` has the types, the processor and the byte code."""
+        return self._folder / f"{self._name}.{hashlib.sha256(repr((self._stamp, key)).encode()).hexdigest()[:32]}.nbc"
+
+    def read(self, key: object) -> bytes | None:
+        """Return the content of a file, or None if it is missing or damaged."""
+        try:
+            data = self.path(key).read_bytes()
+        except OSError:
+            return None
+        checksum, content = data[:_CHECKSUM], data[_CHECKSUM:]
+        return content if content and checksum == _checksum(content) else None
+
+    def load(self, key: object) -> Any:
+        content = self.read(key)
+        return None if content is None else pickle.loads(content)
+
+    def save(self, key: object, data: object) -> None:
+        content = dumps(data)  # type: ignore[no-untyped-call]
+        try:
+            with atomic_file(self.path(key)) as file:
+                file.write(_checksum(content) + content)
+        except FileError as problem:
+            _say_not_kept(str(problem.__cause__ or problem))
+
+    def flush(self) -> None:
+        for path in self._folder.glob(f"{self._name}.*.nbc"):
+            path.unlink(missing_ok=True)
+
+
+def _checksum(content: bytes) -> bytes:
+    return zlib.crc32(content).to_bytes(_CHECKSUM, "little")
+
+
+@functools.cache  # once
+def _say_not_kept(reason: str) -> None:
+    logger.warning("compiled kernels cannot be kept in %s (%s); each start compiles them again", cache_folder(), reason)
 
 
 # Signatures and addresses ----------------------------------------------------------------------------------------------
@@ -288,7 +341,7 @@ def is_on_disk(function: Any, dtype: "np.dtype[Any]") -> bool:
     if not isinstance(cache, _Cache):
         return False
     key = cache._index_key(signature(function, dtype), function.targetctx.codegen())  # type: ignore[no-untyped-call]
-    return key in cache._cache_file._load_index()  # type: ignore[no-untyped-call]
+    return cache.files.read(key) is not None
 
 
 def precompile(functions: Iterable[Any], dtype: "np.dtype[Any]") -> None:
