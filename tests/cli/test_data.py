@@ -262,6 +262,19 @@ cli.main()
         assert (swallowed.returncode, swallowed.stderr) == (130, "interrupted; no incomplete file was left.\n")
 
 
+def test_a_terminal_without_a_width_is_eighty_columns_wide(tmp_path: Path) -> None:
+    for arguments in (("data", "inspect", tmp_path), ("--help",), ("data", "convert", "--help")):
+        narrow, usual = treefold(*arguments, COLUMNS="0"), treefold(*arguments, COLUMNS="80")
+        assert (narrow.stdout, narrow.stderr) == (usual.stdout, usual.stderr) != ("", "")
+
+
+def test_a_working_directory_that_was_removed_is_an_error(tmp_path: Path) -> None:
+    command = f"cd {tmp_path} && mkdir gone && cd gone && rmdir ../gone && {sys.executable} -m treefold recipes"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == "error: expected a working directory, got one that was removed; change to another one.\n"
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_that_falls_into_a_destructor_ends_the_command_all_the_same(number: signal.Signals) -> None:
     """Python prints the KeyboardInterrupt of a destructor and goes on; a training was not stopped by its SIGTERM."""

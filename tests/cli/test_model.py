@@ -4,6 +4,7 @@ import io
 import json
 import os
 import select
+import shlex
 import shutil
 import subprocess
 import sys
@@ -262,6 +263,21 @@ def test_answers_appear_as_lines_come_in() -> None:
         process.stdin.close()
         assert json.loads(process.stdout.readline())["tree"] == "7"
         assert process.wait(LONG) == 0
+
+
+@pytest.mark.parametrize(
+    ("closed", "message"),
+    [
+        ("<&-", "standard input: expected trees, got closed input; name a file, or pipe trees into it"),
+        (">&-", "expected a standard output for the answers, got a closed one; write to a file, or to /dev/null"),
+    ],
+)
+def test_closed_input_and_output_are_errors(closed: str, message: str) -> None:
+    command = shlex.join([sys.executable, "-m", "treefold", "predict", str(runs.listops().folder)])
+    done = subprocess.run(
+        f"{command} {closed}", shell=True, input="(MAX 1 2)", capture_output=True, text=True, timeout=LONG
+    )
+    assert (done.returncode, done.stdout) == (2, "") and done.stderr.rstrip(".\n") == f"error: {message}"
 
 
 def test_explanations_draw_beliefs_and_name_what_mattered(treefold: Treefold) -> None:

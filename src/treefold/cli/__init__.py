@@ -14,12 +14,13 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Final
 
 import typer
 from typer.core import TyperGroup
 
-from treefold.cli.console import err, say, show_log
+from treefold.cli.console import WIDTH, err, out, say, show_log
 from treefold.errors import ConfigurationError, TreefoldError
 from treefold.trees.drawing import fitted
 
@@ -110,6 +111,13 @@ def main() -> None:
         # Schedulers send SIGTERM before they kill: it is handled like Ctrl-C, also where that is ignored (nohup, `&` in scripts).
         signal.signal(signal.SIGTERM, signal.default_int_handler)
     show_log()
+    if out.width < 1:  # COLUMNS=0: a terminal that does not know its width; rich would print nothing
+        os.environ.pop("COLUMNS", None)  # for help, which has a console of its own
+        out.width = err.width = WIDTH
+    try:
+        Path.cwd()
+    except FileNotFoundError:  # libraries would end the process without a word that helps
+        _fail("expected a working directory, got one that was removed; change to another one.", 2)
     with _signals_repeated(), _signals_noted() as was_signalled:
         _run(was_signalled)
 

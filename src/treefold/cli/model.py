@@ -163,6 +163,10 @@ def predict(
 
     Example: `echo "(MAX 2 (MIN 3 4))" | treefold predict runs/hosvd --explain`
     """
+    if sys.stdout is None:
+        raise FileError(
+            "expected a standard output for the answers, got a closed one; write to a file, or to /dev/null."
+        )
     if url is not None:
         if explain or file is not None:
             got = "--explain" if explain else f"{run} and {file}"
@@ -520,6 +524,8 @@ def _arriving(form: str | None, made: Mapping[str, Any], on_bad: OnBad | None) -
 
 def _arriving_lines() -> Iterator[list[bytes]]:
     """Yield the complete lines on standard input, as soon as some have arrived."""
+    if sys.stdin is None:
+        raise ReadError("expected trees, got closed input; name a file, or pipe trees into it", source=_STANDARD_INPUT)
     pieces: list[bytes] = []
     while chunk := sys.stdin.buffer.read1(_CHUNK):  # type: ignore[union-attr]
         if b"\n" not in chunk:
