@@ -206,6 +206,12 @@ def test_an_unknown_part_names_the_nearest_and_the_remedy() -> None:
         ("absent.py", None, "cannot be loaded: FileNotFoundError"),
         ("bad.py", "1 +", "cannot be loaded: SyntaxError"),
         ("raises.py", "raise RuntimeError('no')", "cannot be loaded: RuntimeError: no; give a Python file"),
+        ("ends.py", "import sys; sys.exit(0)", "cannot be loaded: SystemExit: 0; give a Python file"),
+        (
+            "own.py",
+            "class Stop(BaseException): pass\nraise Stop('no')",
+            "cannot be loaded: Stop: no; give a Python file",
+        ),
         ("no_such_module_anywhere", None, "cannot be loaded: ModuleNotFoundError"),
     ],
 )
@@ -217,6 +223,22 @@ def test_a_plugin_that_cannot_be_loaded_is_refused_in_words(
         (tmp_path / name).write_text(text)
     with pytest.raises(ConfigurationError, match=message):
         load_plugin(name)
+
+
+def test_a_plugin_that_is_a_pipe_or_a_folder_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.py")
+    (tmp_path / "folder.py").mkdir()
+    for name in ("pipe.py", "folder.py"):
+        with pytest.raises(
+            ConfigurationError, match="cannot be loaded: ValueError: it is a folder, pipe or device; give a"
+        ):
+            load_plugin(str(tmp_path / name))
+
+
+def test_ctrl_c_while_a_plugin_is_loaded_is_no_error_of_the_plugin(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text("raise KeyboardInterrupt")
+    with pytest.raises(KeyboardInterrupt):
+        load_plugin(str(tmp_path / "slow.py"))
 
 
 def test_settings_are_read_without_torch() -> None:

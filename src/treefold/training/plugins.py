@@ -58,11 +58,16 @@ def load_plugin(name: str) -> None:
     is_file = name.endswith(".py") or os.sep in name
     try:
         if is_file:
-            name = str(Path(name).resolve(strict=True))
+            path = Path(name).resolve(strict=True)
+            if not path.is_file():  # to open a pipe can wait for ever
+                raise ValueError("it is a folder, pipe or device")
+            name = str(path)
             _run_file(name)
         else:
             importlib.import_module(name)
-    except Exception as problem:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as problem:  # also SystemExit: a command would end with its code, and nothing done
         raise ConfigurationError(
             f"the plugin {name!r} cannot be loaded: {type(problem).__name__}: {problem}; "
             f"give a Python file, or a module that can be imported."
