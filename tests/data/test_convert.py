@@ -7,7 +7,7 @@ import pytest
 from treefold import Tree
 from treefold.data.convert import Conversion, Reading, convert, formats_of, reading_of, split_distinct
 from treefold.data.dataset import Dataset
-from treefold.data.readers import Record
+from treefold.data.readers import READERS, Record
 from treefold.errors import ConfigurationError, ReadError
 
 
@@ -318,3 +318,20 @@ def test_wide_nodes_that_were_refused_in_training_are_left_to_the_model() -> Non
 def test_facts_that_convert_never_wrote_are_refused(made: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         reading_of({"task": "convert", "from": ["t.py"], **made}, "python")
+
+
+@pytest.mark.parametrize(
+    ("reader", "message"),
+    [
+        (lambda source, on_bad: 1 / 0, "got ZeroDivisionError: division by zero; correct the plugin"),
+        (lambda source, on_bad: [3], "got TypeError: 3 is no Record; correct the plugin that has this reader"),
+        (lambda source: [], "got TypeError: .* unexpected keyword argument 'on_bad'; correct the plugin"),
+    ],
+)
+def test_what_a_reader_of_the_user_raises_or_yields_is_an_error_of_the_reader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: Any, message: str
+) -> None:
+    (tmp_path / "a.txt").write_text("(a b)")
+    monkeypatch.setitem(READERS, "mine", reader)
+    with pytest.raises(ConfigurationError, match=rf"a.txt: expected records of READERS\['mine'\], {message}"):
+        convert([tmp_path / "a.txt"], Conversion(format="mine"))

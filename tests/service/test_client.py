@@ -3,6 +3,7 @@
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -85,6 +86,15 @@ def test_a_service_that_cannot_be_reached_is_a_service_error() -> None:
             "got something else; check the address",
         ),
         (b"HTTP/1.1 500 No\r\nContent-Length: 9\r\n\r\n{", "expected an answer of `treefold serve`, got 500 No"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\n{}", "got something else; check the address"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n" + b'{"models": []}', "got something else; check the address"),
+        (b"HTTP/1.1 200 OK\r\n\r\n" + b'{"models": 5}', "got something else; check the address"),
+        (b"HTTP/1.1 200 OK\r\n\r\n" + b'{"models": []}', "got something else; check the address"),
+        (b"HTTP/1.1 200 OK\r\n\r\n" + b'{"models": [{"name": "a"}]}', "got something else; check the address"),
+        (b"HTTP/1.1 200 OK\r\n\r\n" + b'{"models": [5]}', "got something else; check the address"),
+        (b"HTTP/1.1 500 No\r\nContent-Length: 99999999999999999999\r\n\r\n{}", "serve`, got 500 No; check the address"),
+        (b"HTTP/1.1 500 No\r\n\r\n" + b'{"error": {"message": null}}', "serve`, got 500 No; check the address"),
+        (b"HTTP/1.1 500 No\r\n\r\n" + b'{"error": {"message": " two\\n lines "}}', r"http://[0-9.:]+: two lines$"),
         (b"good morning\r\n\r\n", "got something else; check the address"),
         (b"", "got something else; check the address"),
     ],
@@ -105,6 +115,41 @@ def test_whatever_another_program_answers_is_a_service_error(answer: bytes, said
         thread.join()
 
 
+def test_an_answer_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("treefold.service.client._LARGEST", 1000)
+    with socket.create_server(("127.0.0.1", 0)) as place:
+
+        def reply() -> None:
+            connection, _ = place.accept()
+            with connection, suppress(OSError):  # the client leaves
+                connection.recv(10_000)
+                connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+                while True:
+                    connection.sendall(1000 * b" ")
+
+        thread = threading.Thread(target=reply)
+        thread.start()
+        with pytest.raises(ServiceError, match="got something else; check the address"):
+            Client(f"http://127.0.0.1:{place.getsockname()[1]}").models()
+        thread.join()
+
+
+@pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf"), "1"])
+def test_what_is_no_timeout_is_refused(timeout: float) -> None:
+    with pytest.raises(
+        ConfigurationError, match="Client expects a timeout in seconds, above 0 and at most 1000000, got"
+    ):
+        Client("http://localhost:8000", timeout=timeout)
+
+
+def test_objects_that_cannot_be_sent_are_refused() -> None:
+    client = Client("http://localhost:8000")
+    with pytest.raises(ConfigurationError, match="Client expects a list of trees, got None; write"):
+        client.predict(None)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match=r"Client expects options of text, numbers, .* \(.*set is not JSON"):
+        client.predict(["a"], model={1})
+
+
 @pytest.mark.parametrize(
     "url", ["localhost", "ftp://a", "http://", "http://[::1", "http://a:b", "http://a\n", "", None]
 )
@@ -117,6 +162,8 @@ def test_a_key_that_cannot_be_sent_is_refused_and_not_shown() -> None:
     with pytest.raises(ConfigurationError, match="api_key expects printable ASCII characters only") as problem:
         Client("http://localhost:8000", "open\nsesame")
     assert "sesame" not in str(problem.value)
+    with pytest.raises(ConfigurationError, match="api_key expects printable ASCII characters only"):
+        Client("http://localhost:8000", 5)  # type: ignore[arg-type]
 
 
 def test_the_key_is_sent_and_a_refusal_is_a_service_error() -> None:

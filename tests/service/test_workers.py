@@ -158,5 +158,10 @@ def test_addresses_that_cannot_be_used_are_told() -> None:
         listen("127.0.0.1", place.getsockname()[1])
     with pytest.raises(ConfigurationError, match="correct --host"):
         listen("no.such.host.invalid", 0)
+    for host in ("a..b", ".a", 70 * "a", "a\0b"):
+        with pytest.raises(
+            ConfigurationError, match=r"expected the name or address of this machine, got .* \(.+\); correct"
+        ):
+            listen(host, 0)
     with pytest.raises(ConfigurationError, match="choose another with --host and --port"):
         listen("192.0.2.1", 0)

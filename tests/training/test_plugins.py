@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ import treefold
 from treefold import AGGREGATORS, Forest, TreeClassifier
 from treefold.cli import app
 from treefold.data.dataset import Dataset
+from treefold.data.readers import READERS, SUFFIXES
 from treefold.errors import ConfigurationError
 from treefold.estimators import ESTIMATORS
 from treefold.nn.cells import CELLS
@@ -206,6 +208,12 @@ def test_an_unknown_part_names_the_nearest_and_the_remedy() -> None:
         ("absent.py", None, "cannot be loaded: FileNotFoundError"),
         ("bad.py", "1 +", "cannot be loaded: SyntaxError"),
         ("raises.py", "raise RuntimeError('no')", "cannot be loaded: RuntimeError: no; give a Python file"),
+        ("ends.py", "import sys; sys.exit(0)", "cannot be loaded: SystemExit: 0; give a Python file"),
+        (
+            "own.py",
+            "class Stop(BaseException): pass\nraise Stop('no')",
+            "cannot be loaded: Stop: no; give a Python file",
+        ),
         ("no_such_module_anywhere", None, "cannot be loaded: ModuleNotFoundError"),
     ],
 )
@@ -217,6 +225,85 @@ def test_a_plugin_that_cannot_be_loaded_is_refused_in_words(
         (tmp_path / name).write_text(text)
     with pytest.raises(ConfigurationError, match=message):
         load_plugin(name)
+
+
+@pytest.fixture
+def registries() -> Iterator[None]:
+    registries: tuple[dict[str, Any], ...] = (AGGREGATORS, CELLS, TASKS, READERS, SUFFIXES)
+    before = [(registry, dict(registry)) for registry in registries]
+    yield
+    for registry, parts in before:
+        registry.clear()
+        registry.update(parts)
+
+
+@pytest.mark.usefixtures("registries")
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (
+            "AGGREGATORS['mine'] = 3",
+            r"AGGREGATORS\['mine'\] expects a subclass of Aggregator without .*, got 3; correct it",
+        ),
+        (
+            "AGGREGATORS['mine'] = lambda: 3",
+            r"AGGREGATORS\['mine'\] expects a subclass of Aggregator .*, got <function",
+        ),
+        (
+            "AGGREGATORS['mine'] = Aggregator",
+            r"expects .* without abstract methods, got <class '.*Aggregator'>; correct it",
+        ),
+        ("AGGREGATORS[3] = Sum", "AGGREGATORS expects text as names, got 3; write it in quotes"),
+        ("AGGREGATORS.clear()", "AGGREGATORS expects at least one part, got none; add parts, and remove none"),
+        ("CELLS['mine'] = 3", r"CELLS\['mine'\] expects a pair of subclasses of Cell without abstract methods, got 3"),
+        ("CELLS['mine'] = (TreeRNN, 3)", r"CELLS\['mine'\] expects a pair of subclasses of Cell .*, 3\); correct it"),
+        (
+            "TASKS['mine'] = 3",
+            r"TASKS\['mine'\] expects an object of a subclass of Task, with a name, got 3; correct it",
+        ),
+        ("TASKS['mine'] = TreeTask", r"TASKS\['mine'\] expects an object of a subclass of Task, .*, got <class"),
+        ("READERS['mine'] = 3", r"READERS\['mine'\] expects a function that yields records, got 3; correct it"),
+        ("SUFFIXES['.mine'] = 'mine'", r"SUFFIXES\['.mine'\] expects the name of a reader, got 'mine'; correct it"),
+    ],
+)
+def test_a_registry_with_a_wrong_part_names_plugin_part_and_remedy(tmp_path: Path, line: str, message: str) -> None:
+    (tmp_path / "wrong.py").write_text(f"{PLUGIN}\nfrom treefold.data.readers import READERS, SUFFIXES\n{line}")
+    with pytest.raises(ConfigurationError, match=rf"the plugin '.*wrong.py' cannot be loaded: .*{message}"):
+        load_plugin(str(tmp_path / "wrong.py"))
+
+
+def test_a_wrong_part_that_no_plugin_has_added_is_refused_when_parts_are_looked_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(AGGREGATORS, "mine", 3)
+    with pytest.raises(ConfigurationError, match=r"AGGREGATORS\['mine'\] expects a subclass of Aggregator"):
+        TreeClassifier(aggregator="mine").fit(TREES, Y)
+
+
+def test_what_a_part_of_the_user_raises_while_a_model_is_made_is_an_error_of_the_part(plugin: Path) -> None:
+    plugin.write_text(
+        PLUGIN.replace("    def build(self):", "    def build(self):\n        raise LookupError('no weights')")
+    )
+    load_plugin(str(plugin))
+    message = "expected a model with your Average, got LookupError: no weights; correct their code"
+    with pytest.raises(ConfigurationError, match=message):
+        TreeClassifier(aggregator="average+sum").fit(TREES, Y)
+
+
+def test_a_plugin_that_is_a_pipe_or_a_folder_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.py")
+    (tmp_path / "folder.py").mkdir()
+    for name in ("pipe.py", "folder.py"):
+        with pytest.raises(
+            ConfigurationError, match="cannot be loaded: ValueError: it is a folder, pipe or device; give a"
+        ):
+            load_plugin(str(tmp_path / name))
+
+
+def test_ctrl_c_while_a_plugin_is_loaded_is_no_error_of_the_plugin(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text("raise KeyboardInterrupt")
+    with pytest.raises(KeyboardInterrupt):
+        load_plugin(str(tmp_path / "slow.py"))
 
 
 def test_settings_are_read_without_torch() -> None:

@@ -16,7 +16,15 @@ from treefold.data.dataset import SPLITS, Dataset, number_of
 from treefold.data.generators.common import Progress, check_fractions, shuffled
 from treefold.data.readers import READERS, SUFFIXES, OnBad, Record, Source, format_of
 from treefold.data.readers.stream import Literals, lines_of
-from treefold.errors import ConfigurationError, ReadError, TreeError, nearest, require_choice, require_positive
+from treefold.errors import (
+    ConfigurationError,
+    ReadError,
+    TreeError,
+    TreefoldError,
+    nearest,
+    require_choice,
+    require_positive,
+)
 from treefold.files import as_path
 from treefold.trees.batch import Ints
 from treefold.trees.forest import Forest
@@ -92,7 +100,7 @@ class Reading:
 
     def records(self, source: Source, on_bad: OnBad | None = None) -> Iterator[Record]:
         """Yield the records of a file; those that are malformed or too wide raise, or are passed to ``on_bad``."""
-        for record in READERS[self.format](source, on_bad=on_bad, **self.options):
+        for record in self._read(source, on_bad):
             try:
                 shaped = self.shaped(record)
             except ReadError as error:
@@ -101,6 +109,24 @@ class Reading:
                 on_bad(error)
             else:
                 yield shaped
+
+    def _read(self, source: Source, on_bad: OnBad | None) -> Iterator[Record]:
+        """Yield what the reader yields; a user's own reader may raise or yield anything."""
+        reader = READERS[self.format]
+        try:
+            for record in reader(source, on_bad=on_bad, **self.options):
+                if not isinstance(record, Record):
+                    raise TypeError(f"{shortened(record)} is no Record")
+                yield record
+        except (TreefoldError, OSError):
+            raise
+        except Exception as problem:
+            if str(getattr(reader, "__module__", "")).startswith("treefold."):
+                raise
+            raise ConfigurationError(
+                f"{source}: expected records of READERS[{self.format!r}], got {type(problem).__name__}: {problem}; "
+                f"correct the plugin that has this reader."
+            ) from problem
 
     def shaped(self, record: Record) -> Record:
         """Rewrite the wide nodes of a record.

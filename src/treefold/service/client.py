@@ -21,6 +21,9 @@ Subject = Tree | str | Sequence[Tree | str]
 
 _TREES: Final = 256  # of a request
 _CHARACTERS: Final = 200_000
+_LARGEST: Final = 2**30  # bytes of an answer; another program may never stop to send
+_LONGEST: Final = 1_000_000  # seconds; the system has a limit, too
+_LONGEST_MESSAGE: Final = 2000  # characters
 
 
 @final
@@ -44,8 +47,12 @@ class Client:
             raise ConfigurationError(
                 f"Client expects an address such as http://localhost:8000, got {shortened(url)}; give it whole."
             )
-        if api_key is not None and not (api_key.isascii() and api_key.isprintable()):
+        if api_key is not None and not (isinstance(api_key, str) and api_key.isascii() and api_key.isprintable()):
             raise ConfigurationError("api_key expects printable ASCII characters only; check the key.")
+        if timeout is not None and not (isinstance(timeout, (int, float)) and 0 < timeout <= _LONGEST):
+            raise ConfigurationError(
+                f"Client expects a timeout in seconds, above 0 and at most {_LONGEST}, got {shortened(timeout)}; correct it."
+            )
         self.url, self._key, self._timeout = url.rstrip("/"), api_key, timeout
 
     def __repr__(self) -> str:
@@ -101,12 +108,24 @@ class Client:
             "Content-Type": "application/json",
             **({"Authorization": f"Bearer {self._key}"} if self._key else {}),
         }
-        data = None if body is None else json.dumps(body).encode()
+        try:
+            data = None if body is None else json.dumps(body).encode()
+        except (TypeError, ValueError, RecursionError) as problem:
+            raise ConfigurationError(
+                f"Client expects options of text, numbers, True or False, got another ({problem}); correct it."
+            ) from None
         request = urllib.request.Request(self.url + path, data, headers)
         try:
             with urllib.request.urlopen(request, timeout=self._timeout) as answer:
-                found = parse_json(answer.read().decode())
-            return found if entry is None else found[entry]
+                found = parse_json(_read(answer))
+            if entry is None:
+                if not isinstance(found, dict):
+                    raise TypeError
+                return found
+            answers = found[entry]
+            if not (isinstance(answers, list) and answers and all(_is_answer(entry, each) for each in answers)):
+                raise TypeError
+            return answers
         except urllib.error.HTTPError as problem:
             raise _error(self.url, problem) from None
         except (ValueError, LookupError, TypeError, HTTPException):
@@ -124,12 +143,34 @@ def _error(url: str, problem: urllib.error.HTTPError) -> TreefoldError:
     """Turn an answer that is an error into one of ours; only those about the request itself are no fault of the service."""
     with problem:
         try:
-            message = parse_json(problem.read().decode())["error"]["message"]
+            message = parse_json(_read(problem))["error"]["message"]
+            if not isinstance(message, str) or not message.strip():
+                raise TypeError
         except (OSError, ValueError, LookupError, TypeError, HTTPException):
             return ServiceError(
                 f"{url}: expected an answer of `treefold serve`, got {problem.code} {problem.reason}; check the address."
             )
-    return ConfigurationError(message) if problem.code in (404, 413, 422) else ServiceError(f"{url}: {message}")
+    if problem.code == 422:  # about the input: lines may show where it is wrong
+        return ConfigurationError(message[:_LONGEST_MESSAGE])
+    message = " ".join(message.split())[:_LONGEST_MESSAGE]
+    return ConfigurationError(message) if problem.code in (404, 413) else ServiceError(f"{url}: {message}")
+
+
+def _read(answer: Any) -> str:
+    """Return the text of an answer; raise ValueError if it is cut off or too large."""
+    content: bytes = answer.read(_LARGEST + 1)
+    if answer.length or len(content) > _LARGEST:  # length: bytes that were announced and have not come
+        raise ValueError
+    return content.decode()
+
+
+def _is_answer(entry: str, answer: Any) -> bool:
+    """Say whether one of a list of answers has what we read from it; any program may run at the address."""
+    if entry == "states":
+        return isinstance(answer, list)
+    if entry == "predictions":
+        return isinstance(answer, dict) and "prediction" in answer
+    return isinstance(answer, dict) and isinstance(answer.get("name"), str) and isinstance(answer.get("made"), dict)
 
 
 def _is_address(url: Any) -> bool:
@@ -151,6 +192,8 @@ def _bodies(subjects: Iterable[Subject]) -> Iterator[dict[str, Any]]:
     """Yield the bodies of requests, each of a bounded number of trees or pairs."""
     if isinstance(subjects, (Tree, str)):
         raise ConfigurationError("Client expects a list of trees, got a single one; write [tree].")
+    if not isinstance(subjects, Iterable):
+        raise ConfigurationError(f"Client expects a list of trees, got {shortened(subjects)}; write [tree].")
     part: list[tuple[str, ...]] = []
     size = 0
     for texts in map(_texts, subjects):

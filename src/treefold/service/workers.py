@@ -51,9 +51,10 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         found = socket.socket(family, socket.SOCK_STREAM)
-    except OSError as problem:
+    except (OSError, ValueError) as problem:  # ValueError: empty or long labels, which no name can have
+        reason = getattr(problem, "strerror", None) or problem
         raise ConfigurationError(
-            f"expected the name or address of this machine, got {host!r} ({problem.strerror}); correct --host."
+            f"expected the name or address of this machine, got {host!r} ({reason}); correct --host."
         ) from None
     try:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

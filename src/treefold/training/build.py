@@ -313,18 +313,30 @@ def build_model(settings: ModelSettings, labels: Labels, task: Task | str, outpu
         in_size = readout_of(encoder, settings.readout).out_size
         return TreeModel(encoder, task_of(task).head(settings, in_size, outputs), settings.readout)
     except (
-        MemoryError,
-        OverflowError,
-        RuntimeError,
-        TypeError,
-    ) as problem:  # torch has several errors for too large a tensor
-        if isinstance(problem, TreefoldError) or not _is_too_large(problem):
+        Exception
+    ) as problem:  # torch has several errors for too large a tensor; a user's own parts may raise anything
+        if isinstance(problem, TreefoldError):
             raise
+        if not _is_too_large(problem):
+            own = _own_parts(settings, task_of(task))
+            if not own:
+                raise
+            raise ConfigurationError(
+                f"expected a model with your {' and '.join(own)}, got {type(problem).__name__}: {problem}; correct their code."
+            ) from problem
         raise ConfigurationError(
             f"a model expects weights that fit into memory, got more with state_size={settings.state_size}, "
             f"arity={settings.arity}, rank={settings.rank} and {len(labels.names):,} labels; make one of them smaller, or set "
             f"shared=True."
         ) from None
+
+
+def _own_parts(settings: ModelSettings, task: Task) -> list[str]:
+    """Return the names of the classes of a model's parts that are not ours."""
+    forms = [settings.aggregator, *(own.aggregator for own in settings.aggregators.values())]
+    names = [name for form in forms if form for name in form.split("+")]
+    parts = [*(registered("aggregator", name) for name in names), *registered("cell", settings.cell), type(task)]
+    return [part.__name__ for part in dict.fromkeys(parts) if not part.__module__.startswith("treefold.")]
 
 
 def _is_too_large(problem: Exception) -> bool:

@@ -6,19 +6,24 @@ the command line, give it as ``--plugin FILE``.
 
 import importlib
 import importlib.util
+import inspect
 import os
 import sys
 import zlib
 from pathlib import Path
+from reprlib import repr as shortened
 from typing import Any, Final
 
-from treefold.errors import ConfigurationError, nearest
+from treefold.errors import ConfigurationError, TreefoldError, nearest
 
-# The module and the name of each registry. It is imported when a part is looked up, so that settings need no torch.
+# The module and the name of each registry, and what it holds. It is imported when a part is looked up, so that settings need
+# no torch.
 _REGISTRIES: Final = {
-    "aggregator": ("treefold.nn.aggregators", "AGGREGATORS"),
-    "cell": ("treefold.nn.cells", "CELLS"),
-    "task": ("treefold.training.task", "TASKS"),
+    "aggregator": ("treefold.nn.aggregators", "AGGREGATORS", "a subclass of Aggregator without abstract methods"),
+    "cell": ("treefold.nn.cells", "CELLS", "a pair of subclasses of Cell without abstract methods"),
+    "task": ("treefold.training.task", "TASKS", "an object of a subclass of Task, with a name"),
+    "reader": ("treefold.data.readers", "READERS", "a function that yields records"),
+    "suffix": ("treefold.data.readers", "SUFFIXES", "the name of a reader"),
 }
 _VARIABLE: Final = "TREEFOLD_PLUGINS"
 
@@ -35,8 +40,7 @@ def registered(kind: str, name: str) -> Any:
         for part in name.split("+"):
             registered(kind, part)
         return importlib.import_module("treefold.nn.aggregators").form_named(name)
-    module, variable = _REGISTRIES[kind]
-    registry: dict[str, Any] = getattr(importlib.import_module(module), variable)
+    registry = _registry(kind)
     if name not in registry:
         for plugin in filter(None, os.environ.get(_VARIABLE, "").split(os.pathsep)):
             load_plugin(plugin)
@@ -49,6 +53,44 @@ def registered(kind: str, name: str) -> Any:
     return registry[name]
 
 
+def _registry(kind: str) -> dict[str, Any]:
+    """Return a registry; raise if it holds what is no part, because anybody can write to it."""
+    module, variable, expected = _REGISTRIES[kind]
+    registry: dict[str, Any] = getattr(importlib.import_module(module), variable)
+    if not registry:
+        raise ConfigurationError(f"{variable} expects at least one part, got none; add parts, and remove none.")
+    for name, part in registry.items():
+        if not isinstance(name, str):
+            raise ConfigurationError(f"{variable} expects text as names, got {shortened(name)}; write it in quotes.")
+        if not _is_part(kind, part):
+            raise ConfigurationError(f"{variable}[{name!r}] expects {expected}, got {shortened(part)}; correct it.")
+    return registry
+
+
+def _is_part(kind: str, part: Any) -> bool:
+    def is_class(given: Any, base: str) -> bool:
+        return (
+            isinstance(given, type)
+            and issubclass(given, getattr(sys.modules[_REGISTRIES[kind][0]], base))
+            and not inspect.isabstract(given)
+        )
+
+    if kind == "aggregator":
+        return is_class(part, "Aggregator")
+    if kind == "cell":
+        return isinstance(part, (tuple, list)) and len(part) == 2 and all(is_class(each, "Cell") for each in part)
+    if kind == "task":
+        return is_class(type(part), "Task") and isinstance(getattr(part, "name", None), str)
+    return callable(part) if kind == "reader" else isinstance(part, str) and part in _registry("reader")
+
+
+def _require_parts() -> None:
+    """Check all registries; nobody has written to those that are not imported."""
+    for kind, (module, *_) in _REGISTRIES.items():
+        if module in sys.modules:
+            _registry(kind)
+
+
 def load_plugin(name: str) -> None:
     """Run a Python file, or import a module by its name, that puts parts into registries; each is loaded once.
 
@@ -58,11 +100,19 @@ def load_plugin(name: str) -> None:
     is_file = name.endswith(".py") or os.sep in name
     try:
         if is_file:
-            name = str(Path(name).resolve(strict=True))
+            path = Path(name).resolve(strict=True)
+            if not path.is_file():  # to open a pipe can wait for ever
+                raise ValueError("it is a folder, pipe or device")
+            name = str(path)
             _run_file(name)
         else:
             importlib.import_module(name)
-    except Exception as problem:
+            _require_parts()
+    except KeyboardInterrupt:
+        raise
+    except TreefoldError as problem:
+        raise ConfigurationError(f"the plugin {name!r} cannot be loaded: {problem}") from problem
+    except BaseException as problem:  # also SystemExit: a command would end with its code, and nothing done
         raise ConfigurationError(
             f"the plugin {name!r} cannot be loaded: {type(problem).__name__}: {problem}; "
             f"give a Python file, or a module that can be imported."
@@ -82,6 +132,7 @@ def _run_file(path: str) -> None:
     sys.modules[module] = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(sys.modules[module])
+        _require_parts()
     except BaseException:
         del sys.modules[module]
         raise
