@@ -118,6 +118,16 @@ def test_directories_that_are_no_data_set_are_refused(tmp_path: Path) -> None:
     (folder / "dataset.json").write_text(json.dumps({**facts, "version": 99}))
     with pytest.raises(
         ForestFileError, match="expected a treefold dataset of version 1, got 'treefold dataset' of version 99"
+@pytest.mark.parametrize(
+    "facts", [{"classes": ("\ud800",)}, {"splits": {"\udcff": np.array([0])}}, {"made": {"from": ["n\udcff"]}}]
+)
+def test_half_characters_are_refused_before_they_are_written(facts: dict[str, Any]) -> None:
+    with pytest.raises(
+        ConfigurationError, match="of whole characters, got text with half of a surrogate pair; remove it"
+    ):
+        Dataset(**{"forest": Forest(["a"]), "targets": np.array([0]), "classes": ("x",), "splits": {}, **facts})
+
+
     ):
         Dataset.open(folder)
     (folder / "dataset.json").write_text(json.dumps({key: value for key, value in facts.items() if key != "pairs"}))

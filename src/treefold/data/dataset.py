@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treefold.errors import ConfigurationError, ForestFileError, ShapeError
-from treefold.files import FolderKind, as_path, atomic_folder, read_json
+from treefold.files import FolderKind, as_path, atomic_folder, has_half_character, read_json
 from treefold.trees.batch import Ints
 from treefold.trees.forest import Forest, read_columns, write_columns
 from treefold.trees.tree import Tree
@@ -77,6 +77,12 @@ class Dataset:
                     f"expected labels from 0 to {len(self.classes) - 1}, the numbers of the classes, or -1 for no class; "
                     f"got labels from {targets.min()} to {targets.max()}."
                 )
+        texts = json.dumps([self.classes, list(self.splits), self.made, self.task], ensure_ascii=False, default=str)
+        if has_half_character(texts):  # `open` would refuse it
+            raise ConfigurationError(
+                "expected classes, splits, `made` and `task` of whole characters, got text with half of a surrogate pair; "
+                "remove it."
+            )
         for name, part in self.splits.items():
             if len(part) and not 0 <= part.min() <= part.max() < expected:
                 raise ShapeError(f"the split {name!r} has numbers outside the {expected} examples.")

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treefold.errors import ConfigurationError, VocabularyError, nearest, require_choice
+from treefold.files import has_half_character
 
 UNKNOWN: Final = "<unk>"
 """The name of the row that stands for all labels without a row of their own."""
@@ -37,6 +38,10 @@ class Vocabulary:
             if not isinstance(name, str):
                 raise VocabularyError(
                     f"a vocabulary expects text labels, got {type(name).__name__} {name!r}; convert it with str()."
+                )
+            if has_half_character(name):
+                raise VocabularyError(
+                    f"a vocabulary expects labels of whole characters, got {name!r} with half of a surrogate pair; remove it."
                 )
 
     def code(self, label: str) -> int:
