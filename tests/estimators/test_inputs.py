@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from tests.estimators.tasks import FAST, trees
 from treefold import (
@@ -93,6 +94,12 @@ def test_what_is_no_sequence_of_pairs_is_refused(given: object, message: str) ->
         ("even", "expects y to have a class for each tree, got str"),
     ],
 )
+        (["\ud800", "a"] * 10, r"expects classes of whole characters .* got '\\ud800'; remove it"),
+        (["a\0", "a"] * 10, r"without a NUL at the end, got 'a\\x00'; remove it"),
+        (("a\0", "a") * 10, "without a NUL at the end"),
+        ((True, 0) * 10, "expects classes of one type, got True and 0; convert them to text"),
+        (np.ma.array([0, 1] * 10, mask=[True] + [False] * 19), "expects y without masked entries, got some"),
+        ([torch.tensor(1.0, requires_grad=True)] * 20, "TreeClassifier expects"),
 def test_classes_that_cannot_be_learned_are_refused(y: object, message: str) -> None:
     with pytest.raises(TreefoldError, match=message):
         TreeClassifier(**FAST).fit(TREES, y)
@@ -107,6 +114,10 @@ def test_classes_that_cannot_be_learned_are_refused(y: object, message: str) -> 
         (None, "TreeRegressor requires y to be passed, but the target y is None"),
     ],
 )
+        (np.array([0, 1] * 10, dtype="M8[D]"), "TreeRegressor expects numbers in y, got times or complex numbers"),
+        (np.array([0, 1] * 10, dtype="m8[s]"), "TreeRegressor expects numbers in y, got times or complex numbers"),
+        (np.array([1, 1j] * 10), "TreeRegressor expects numbers in y, got times or complex numbers"),
+        (np.ma.array([0.0, 1.0] * 10, mask=[True] + [False] * 19), "expects y without masked entries, got some"),
 def test_numbers_that_cannot_be_learned_are_refused(y: object, message: str) -> None:
     with pytest.raises(TreefoldError, match=message):
         TreeRegressor(**FAST).fit(TREES, y)
@@ -121,6 +132,8 @@ def test_numbers_that_cannot_be_learned_are_refused(y: object, message: str) -> 
         ([[None, None], [None]], "NodeClassifier expects at least two classes in y, got none; label some"),
     ],
 )
+        ([["x", "\ud800"], ["x"]], "expects classes of whole characters"),
+        ([["x", "x\0"], ["x"]], "without a NUL at the end"),
 def test_node_labels_that_cannot_be_learned_are_refused(y: object, message: str) -> None:
     with pytest.raises(TreefoldError, match=message):
         NodeClassifier(**FAST).fit(["(f a)", "b"], y)
@@ -128,6 +141,12 @@ def test_node_labels_that_cannot_be_learned_are_refused(y: object, message: str)
 
 @pytest.mark.parametrize(
     ("y", "weights", "message"),
+def test_tensors_with_a_gradient_are_classes_numbers_and_weights() -> None:
+    y = torch.tensor([0.0, 1.0] * 10, requires_grad=True)
+    assert TreeClassifier(**FAST).fit(TREES, y, y + 1).classes_.tolist() == [0, 1]
+    assert TreeRegressor(**FAST).fit(TREES, y).mean_ == pytest.approx(0.5)
+
+
     [
         (None, None, "TreeClassifier requires y to be passed, but the target y is None"),
         (Y[:19], None, "TreeClassifier expects y to have one class for each of 20 trees, got 19"),
