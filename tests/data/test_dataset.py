@@ -8,7 +8,7 @@ import pytest
 
 from treefold import Forest
 from treefold.data.dataset import Dataset, tree_keys
-from treefold.errors import ConfigurationError, FileError, ForestFileError, ShapeError
+from treefold.errors import ConfigurationError, FileError, ForestFileError, ShapeError, TreefoldError
 from treefold.trees.forest import write_columns
 
 
@@ -63,6 +63,19 @@ def test_the_trees_of_pairs_are_all_left_ones_then_all_right_ones() -> None:
     assert small().trees_of([3, 0]).tolist() == [3, 0]
 
 
+@pytest.mark.parametrize("pairs", [False, True])
+def test_examples_are_chosen_as_trees_of_a_forest_are(pairs: bool) -> None:
+    data = small(pairs)
+    last = len(data) - 1
+    mask = [number == last for number in range(len(data))]
+    expected = [2 * last, 2 * last + 1] if pairs else [last]
+    for chosen in ([last], [-1], mask, slice(last, None)):
+        assert data.trees_of(chosen).tolist() == expected  # type: ignore[arg-type]
+    for wrong in ("a", None, 10**30, 1.5, [0.5], [last + 1], [True], slice("a")):
+        with pytest.raises(TreefoldError, match="examples"):
+            data.trees_of(wrong)  # type: ignore[arg-type]
+
+
 def test_the_fingerprint_is_the_same_on_disk_and_changes_with_everything_that_counts(tmp_path: Path) -> None:
     data = small()
     data.save(tmp_path / "d")
@@ -105,6 +118,16 @@ def test_what_does_not_fit_together_is_refused() -> None:
         Dataset(forest, np.array([0, 0, 0]), ("x",), {"train": np.array([3])})
 
 
+@pytest.mark.parametrize(
+    "facts", [{"classes": ("\ud800",)}, {"splits": {"\udcff": np.array([0])}}, {"made": {"from": ["n\udcff"]}}]
+)
+def test_half_characters_are_refused_before_they_are_written(facts: dict[str, Any]) -> None:
+    with pytest.raises(
+        ConfigurationError, match="of whole characters, got text with half of a surrogate pair; remove it"
+    ):
+        Dataset(**{"forest": Forest(["a"]), "targets": np.array([0]), "classes": ("x",), "splits": {}, **facts})
+
+
 def test_directories_that_are_no_data_set_are_refused(tmp_path: Path) -> None:
     with pytest.raises(
         ForestFileError, match=r"expected a data set, a directory with dataset.json, got no such directory"
@@ -118,16 +141,6 @@ def test_directories_that_are_no_data_set_are_refused(tmp_path: Path) -> None:
     (folder / "dataset.json").write_text(json.dumps({**facts, "version": 99}))
     with pytest.raises(
         ForestFileError, match="expected a treefold dataset of version 1, got 'treefold dataset' of version 99"
-@pytest.mark.parametrize(
-    "facts", [{"classes": ("\ud800",)}, {"splits": {"\udcff": np.array([0])}}, {"made": {"from": ["n\udcff"]}}]
-)
-def test_half_characters_are_refused_before_they_are_written(facts: dict[str, Any]) -> None:
-    with pytest.raises(
-        ConfigurationError, match="of whole characters, got text with half of a surrogate pair; remove it"
-    ):
-        Dataset(**{"forest": Forest(["a"]), "targets": np.array([0]), "classes": ("x",), "splits": {}, **facts})
-
-
     ):
         Dataset.open(folder)
     (folder / "dataset.json").write_text(json.dumps({key: value for key, value in facts.items() if key != "pairs"}))

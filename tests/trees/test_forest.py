@@ -165,6 +165,10 @@ def test_indices_outside_the_forest_or_of_the_wrong_kind_are_refused() -> None:
         forest[np.array([True, False, True])]
     with pytest.raises(TreeError, match="a flat list of whole numbers, got"):
         forest[[[0], [1, 0]]]  # type: ignore[list-item]
+    for part in (slice(None, None, 0), slice("a"), slice(0.5)):
+        for choose in (forest.__getitem__, forest.batch, forest.node_rows):
+            with pytest.raises(TreeError, match=r"trees are chosen by a slice of whole numbers, got slice\("):
+                choose(part)
     with pytest.raises(TreeError, match="Forest expects an iterable of trees, got a single NoneType"):
         Forest(None)  # type: ignore[arg-type]
     with pytest.raises(TreeError, match="a batch expects at least one tree, got none"):

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from treefold.errors import ConfigurationError, ForestFileError, ShapeError
 from treefold.files import FolderKind, as_path, atomic_folder, has_half_character, read_json
 from treefold.trees.batch import Ints
-from treefold.trees.forest import Forest, read_columns, write_columns
+from treefold.trees.forest import Forest, chosen_numbers, read_columns, write_columns
 from treefold.trees.tree import Tree
 
 # Axes:  n examples · N nodes
@@ -118,7 +118,7 @@ class Dataset:
 
     def trees_of(self, examples: Sequence[int] | Ints) -> Ints:
         """Return the numbers of the trees of some examples, for `Forest.batch`; of pairs, first the left ones, then the right."""
-        chosen = np.asarray(examples, dtype=np.int64)
+        chosen = chosen_numbers(examples, len(self), "examples")
         return np.concatenate([2 * chosen, 2 * chosen + 1]) if self.pairs else chosen
 
     def numbers(self) -> npt.NDArray[np.float64]:
