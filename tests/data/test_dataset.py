@@ -128,6 +128,14 @@ def test_half_characters_are_refused_before_they_are_written(facts: dict[str, An
         Dataset(**{"forest": Forest(["a"]), "targets": np.array([0]), "classes": ("x",), "splits": {}, **facts})
 
 
+@pytest.mark.parametrize("splits", [None, {"train": None}, {"train": "x"}, {"train": np.array([0.5])}])
+def test_splits_are_arrays_of_numbers(splits: Any) -> None:
+    with pytest.raises(
+        TreefoldError, match=r"expected splits with names and|the split 'train' expects an array of whole"
+    ):
+        Dataset.from_labels(["a"], ["x"], splits)
+
+
 def test_directories_that_are_no_data_set_are_refused(tmp_path: Path) -> None:
     with pytest.raises(
         ForestFileError, match=r"expected a data set, a directory with dataset.json, got no such directory"

@@ -155,6 +155,12 @@ def test_what_is_no_tree_is_refused_with_its_number() -> None:
         Forest(["[1 2]"]) + Forest(["[1]"])
 
 
+@pytest.mark.parametrize("forests", [None, 5, [Forest(["a"]), None]])
+def test_what_is_no_list_of_forests_is_not_joined(forests: Any) -> None:
+    with pytest.raises(TreeError, match=r"Forest.concatenate expects a list of forests, got (None|5); write \[forest"):
+        Forest.concatenate(forests)
+
+
 def test_indices_outside_the_forest_or_of_the_wrong_kind_are_refused() -> None:
     forest = Forest(["a", "b"])
     for index in (2, -3, [0, 5]):

@@ -61,6 +61,14 @@ class Dataset:
     task: str | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.splits, Mapping):
+            raise ConfigurationError(
+                f"expected splits with names and numbers, got {shortened(self.splits)}; give a dict."
+            )
+        for name, part in self.splits.items():
+            # an empty array may be of floats, because np.array([]) is
+            if not isinstance(part, np.ndarray) or part.ndim != 1 or (part.size and part.dtype.kind not in "iu"):
+                raise ShapeError(f"the split {name!r} expects an array of whole numbers, got {shortened(part)}.")
         expected = len(self.forest) // (2 if self.pairs else 1)
         if len(self.targets) != expected:
             raise ShapeError(

@@ -190,7 +190,12 @@ class Forest:
     @staticmethod
     def concatenate(forests: "Iterable[Forest]") -> "Forest":
         """Join forests into one, with the labels of all of them; the codes of the first forest stay the same."""
-        forests = list(forests)
+        forests = list(forests) if isinstance(forests, Iterable) else [forests]
+        for forest in forests:
+            if not isinstance(forest, Forest):
+                raise TreeError(
+                    f"Forest.concatenate expects a list of forests, got {shortened(forest)}; write [forest, …]."
+                )
         if not forests:
             return Forest([])
         for forest in forests:

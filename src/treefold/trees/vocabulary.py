@@ -1,6 +1,7 @@
 """Vocabularies: the text labels of a forest or a model, and their codes."""
 
 from collections.abc import Iterable, Iterator
+from reprlib import repr as shortened
 from typing import Final, final
 
 import numpy as np
@@ -29,11 +30,9 @@ class Vocabulary:
     __slots__ = ("_codes", "_names")
 
     def __init__(self, names: Iterable[str] = ()) -> None:
+        if not isinstance(names, Iterable):
+            raise VocabularyError(f"a vocabulary expects a list of labels, got {shortened(names)}.")
         self._names = tuple(names)
-        self._codes = {name: code for code, name in enumerate(self._names)}
-        if len(self._codes) != len(self._names):
-            twice = next(name for code, name in enumerate(self._names) if self._codes[name] != code)
-            raise VocabularyError(f"a vocabulary expects distinct labels, got {twice!r} twice; remove one of them.")
         for name in self._names:
             if not isinstance(name, str):
                 raise VocabularyError(
@@ -43,6 +42,10 @@ class Vocabulary:
                 raise VocabularyError(
                     f"a vocabulary expects labels of whole characters, got {name!r} with half of a surrogate pair; remove it."
                 )
+        self._codes = {name: code for code, name in enumerate(self._names)}
+        if len(self._codes) != len(self._names):
+            twice = next(name for code, name in enumerate(self._names) if self._codes[name] != code)
+            raise VocabularyError(f"a vocabulary expects distinct labels, got {twice!r} twice; remove one of them.")
 
     def code(self, label: str) -> int:
         """Return the code of a label; the error for an unknown label names the nearest known one."""
