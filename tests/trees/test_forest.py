@@ -163,7 +163,7 @@ def test_what_is_no_list_of_forests_is_not_joined(forests: Any) -> None:
 
 def test_indices_outside_the_forest_or_of_the_wrong_kind_are_refused() -> None:
     forest = Forest(["a", "b"])
-    for index in (2, -3, [0, 5]):
+    for index in (2, -3, [0, 5], np.array([2**64 - 1], np.uint64)):
         with pytest.raises(IndexError, match="of 2 trees, got"):
             forest[index]
     assert list(forest[np.array([False, True])]) == [Tree("b")]
