@@ -143,6 +143,15 @@ def has_half_character(text: str) -> bool:
     return not text.isascii() and _SURROGATE.search(text) is not None
 
 
+def with_whole_characters(text: str) -> str:
+    r"""Return a text that can be written: halves of characters, as in names of files that are not UTF-8, become escapes.
+
+    >>> with_whole_characters("n\udcff.jsonl")
+    'n\\udcff.jsonl'
+    """
+    return text.encode(errors="backslashreplace").decode()
+
+
 def make_folder(path: Path) -> None:
     """Make a folder and those above it, unless it exists."""
     try:

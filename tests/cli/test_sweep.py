@@ -97,6 +97,17 @@ def test_a_failing_run_is_listed_at_the_end_and_the_exit_says_so(
     assert "own: 2 runs, 1 finished before, 1 to do" in capsys.readouterr().err and len(here.asked) == 3
 
 
+def test_data_may_have_a_name_that_is_not_utf_8(grid: Path, tmp_path: Path, here: tiny.Here) -> None:
+    data = tmp_path / os.fsdecode(b"n\xff")
+    data.symlink_to(tiny.data_folder())
+    with pytest.raises(typer.Exit):  # the second run fails
+        sweep(grid, tmp_path / "out", data)
+    facts = SweepFacts.read(tmp_path / "out")
+    assert (
+        facts is not None and facts.data == f"{tmp_path}/n\\udcff" and len(tiny.lines(tmp_path / "out" / RESULTS)) == 1
+    )
+
+
 def test_ctrl_c_ends_in_a_message_and_exit_130(
     grid: Path, tmp_path: Path, here: tiny.Here, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,17 @@ def test_folders_are_walked_by_suffix_and_give_the_labels(tmp_path: Path) -> Non
     data = convert([tmp_path], Conversion(format="python", labels="folder"))
     assert data.classes == ("bad", "good") and data.targets.tolist() == [0, 1, 1]
     assert all(tree.label == "Module" for tree in data.forest)
+
+
+def test_names_that_are_not_utf_8_are_noted_with_escapes_but_are_no_labels(tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"n\xff")
+    path = write(folder / os.fsdecode(b"m\xff.jsonl"), '{"tree": "(f a)"}\n{"tree": "b"}\n')
+    labels = write(tmp_path / os.fsdecode(b"l\xff"), "x\ny\n")
+    convert([path], Conversion(label_file=labels)).save(tmp_path / "d")
+    made = Dataset.open(tmp_path / "d").made
+    assert made["from"] == ["m\\udcff.jsonl"] and made["label_file"] == "l\\udcff"
+    with pytest.raises(ReadError, match=r"expected a folder whose name is UTF-8, .* got 'n\\udcff'; rename the folder"):
+        convert([folder], Conversion(labels="folder"))
 
 
 def test_records_carry_their_labels_and_may_be_pairs(tmp_path: Path) -> None:

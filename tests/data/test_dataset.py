@@ -8,7 +8,7 @@ import pytest
 
 from treefold import Forest
 from treefold.data.dataset import Dataset, tree_keys
-from treefold.errors import ConfigurationError, FileError, ForestFileError, ShapeError
+from treefold.errors import ConfigurationError, FileError, ForestFileError, ShapeError, TreefoldError
 from treefold.trees.forest import write_columns
 
 
@@ -63,6 +63,19 @@ def test_the_trees_of_pairs_are_all_left_ones_then_all_right_ones() -> None:
     assert small().trees_of([3, 0]).tolist() == [3, 0]
 
 
+@pytest.mark.parametrize("pairs", [False, True])
+def test_examples_are_chosen_as_trees_of_a_forest_are(pairs: bool) -> None:
+    data = small(pairs)
+    last = len(data) - 1
+    mask = [number == last for number in range(len(data))]
+    expected = [2 * last, 2 * last + 1] if pairs else [last]
+    for chosen in ([last], [-1], mask, slice(last, None)):
+        assert data.trees_of(chosen).tolist() == expected  # type: ignore[arg-type]
+    for wrong in ("a", None, 10**30, 1.5, [0.5], [last + 1], [True], slice("a")):
+        with pytest.raises(TreefoldError, match="examples"):
+            data.trees_of(wrong)  # type: ignore[arg-type]
+
+
 def test_the_fingerprint_is_the_same_on_disk_and_changes_with_everything_that_counts(tmp_path: Path) -> None:
     data = small()
     data.save(tmp_path / "d")
@@ -103,6 +116,24 @@ def test_what_does_not_fit_together_is_refused() -> None:
         Dataset(forest, np.array([0, 0, 0]), ("x",), {}, node_targets=np.array([0]))
     with pytest.raises(ShapeError, match="the split 'train' has numbers outside the 3 examples"):
         Dataset(forest, np.array([0, 0, 0]), ("x",), {"train": np.array([3])})
+
+
+@pytest.mark.parametrize(
+    "facts", [{"classes": ("\ud800",)}, {"splits": {"\udcff": np.array([0])}}, {"made": {"from": ["n\udcff"]}}]
+)
+def test_half_characters_are_refused_before_they_are_written(facts: dict[str, Any]) -> None:
+    with pytest.raises(
+        ConfigurationError, match="of whole characters, got text with half of a surrogate pair; remove it"
+    ):
+        Dataset(**{"forest": Forest(["a"]), "targets": np.array([0]), "classes": ("x",), "splits": {}, **facts})
+
+
+@pytest.mark.parametrize("splits", [None, {"train": None}, {"train": "x"}, {"train": np.array([0.5])}])
+def test_splits_are_arrays_of_numbers(splits: Any) -> None:
+    with pytest.raises(
+        TreefoldError, match=r"expected splits with names and|the split 'train' expects an array of whole"
+    ):
+        Dataset.from_labels(["a"], ["x"], splits)
 
 
 def test_directories_that_are_no_data_set_are_refused(tmp_path: Path) -> None:

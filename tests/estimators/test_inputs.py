@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from tests.estimators.tasks import FAST, trees
 from treefold import (
@@ -71,6 +72,8 @@ def test_what_is_no_sequence_of_trees_is_refused(given: object, message: str) ->
         (TREES, r"pair 0: expected two trees, got Tree.* write each pair as \(left, right\)"),
         ([("a", "b"), ("a",)], r"pair 1: expected two trees, got \('a',\)"),
         (["ab"], "pair 0: expected two trees, got 'ab'"),
+        ([{"a", "b"}, ("a", "b")], "pair 0: expected two trees, got {"),  # in no order
+        ([("a", "b"), frozenset(("a", "b"))], "pair 1: expected two trees, got frozenset"),
         ((Forest(["a"]), Forest(["a", "b"])), "expects two forests of the same length, got 1 and 2 trees"),
     ],
 )
@@ -91,6 +94,12 @@ def test_what_is_no_sequence_of_pairs_is_refused(given: object, message: str) ->
         (["a", None] * 10, "expects classes that are text or numbers, got None"),
         (np.zeros((20, 2)), r"expects y to be a flat sequence of classes, got the shape \(20, 2\)"),
         ("even", "expects y to have a class for each tree, got str"),
+        (["\ud800", "a"] * 10, r"expects classes of whole characters .* got '\\ud800'; remove it"),
+        (["a\0", "a"] * 10, r"without a NUL at the end, got 'a\\x00'; remove it"),
+        (("a\0", "a") * 10, "without a NUL at the end"),
+        ((True, 0) * 10, "expects classes of one type, got True and 0; convert them to text"),
+        (np.ma.array([0, 1] * 10, mask=[True] + [False] * 19), "expects y without masked entries, got some"),
+        ([torch.tensor(1.0, requires_grad=True)] * 20, "TreeClassifier expects"),
     ],
 )
 def test_classes_that_cannot_be_learned_are_refused(y: object, message: str) -> None:
@@ -105,6 +114,10 @@ def test_classes_that_cannot_be_learned_are_refused(y: object, message: str) -> 
         ([1.0] * 7 + [np.nan] * 13, "TreeRegressor expects finite numbers in y, got nan for tree 7"),
         (["x"] * 20, "TreeRegressor expects numbers in y, got could not convert .* use TreeClassifier"),
         (None, "TreeRegressor requires y to be passed, but the target y is None"),
+        (np.array([0, 1] * 10, dtype="M8[D]"), "TreeRegressor expects numbers in y, got times or complex numbers"),
+        (np.array([0, 1] * 10, dtype="m8[s]"), "TreeRegressor expects numbers in y, got times or complex numbers"),
+        (np.array([1, 1j] * 10), "TreeRegressor expects numbers in y, got times or complex numbers"),
+        (np.ma.array([0.0, 1.0] * 10, mask=[True] + [False] * 19), "expects y without masked entries, got some"),
     ],
 )
 def test_numbers_that_cannot_be_learned_are_refused(y: object, message: str) -> None:
@@ -119,11 +132,19 @@ def test_numbers_that_cannot_be_learned_are_refused(y: object, message: str) -> 
         ([["x", "y"], ["x", "y"]], "tree 1: expected a label for each of its 1 nodes, in post-order, got 2"),
         (["xy", ["x"]], "tree 0: expected a label for each of its 2 nodes, in post-order, got 'xy'"),
         ([[None, None], [None]], "NodeClassifier expects at least two classes in y, got none; label some"),
+        ([["x", "\ud800"], ["x"]], "expects classes of whole characters"),
+        ([["x", "x\0"], ["x"]], "without a NUL at the end"),
     ],
 )
 def test_node_labels_that_cannot_be_learned_are_refused(y: object, message: str) -> None:
     with pytest.raises(TreefoldError, match=message):
         NodeClassifier(**FAST).fit(["(f a)", "b"], y)
+
+
+def test_tensors_with_a_gradient_are_classes_numbers_and_weights() -> None:
+    y = torch.tensor([0.0, 1.0] * 10, requires_grad=True)
+    assert TreeClassifier(**FAST).fit(TREES, y, y + 1).classes_.tolist() == [0, 1]
+    assert TreeRegressor(**FAST).fit(TREES, y).mean_ == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize(

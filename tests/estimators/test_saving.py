@@ -109,6 +109,16 @@ def test_classes_of_an_object_array_stay_objects(tmp_path: Path) -> None:
     assert treefold.load(tmp_path).predict(TREES).tolist() == model.predict(TREES).tolist()
 
 
+def test_an_argument_that_cannot_be_saved_is_an_error_before_anything_is_written(tmp_path: Path) -> None:
+    model: Any = TreeClassifier(**FAST).fit(TREES, CLASSES)
+    model.unknown = object()
+    with pytest.raises(
+        ConfigurationError, match=r"expects arguments that can be saved, numbers, .* got Object of type"
+    ):
+        model.save(tmp_path / "m")
+    assert not (tmp_path / "m").exists()
+
+
 def test_a_random_state_object_is_saved_as_none_and_numpy_numbers_as_plain_ones(tmp_path: Path) -> None:
     arguments = {**FAST, "random_state": np.random.RandomState(0), "state_size": np.int64(5)}
     TreeClassifier(**arguments).fit(TREES, CLASSES).save(tmp_path)

@@ -208,6 +208,11 @@ def test_forms_of_operators_are_given_as_text_and_their_mistakes_are_named() -> 
         ("cell_hidden", "0", "input should be greater than 0, got 0"),
         ("state_noise", "-1", "input should be greater than or equal to 0, got -1"),
         ("state_noise_end", "-0.5", "input should be greater than or equal to 0"),
+        (
+            "embeddings",
+            "n\udcff.txt",
+            r"model.embeddings: expected a name of a file that is UTF-8, got 'n\\udcff.txt'; rename",
+        ),
     ],
 )
 def test_new_settings_say_what_they_expect(name: str, value: str, message: str) -> None:

@@ -228,6 +228,10 @@ def test_several_trees_stand_side_by_side_with_a_legend() -> None:
     [
         ({"notes": ["a"]}, "to_svg expects notes for each of the 12 nodes, in post-order, got 1; pad with ''"),
         ({"colours": ["#000000"]}, "colours for each of the 12 nodes, in post-order, got 1; pad with None"),
+        ({"notes": 5}, "to_svg expects notes to be a list of texts, got 5"),
+        ({"titles": [5] * 12}, "to_svg expects titles to be a list of texts, got [5, 5"),
+        ({"colours": 5}, "to_svg expects colours to be a list of texts, got 5"),
+        ({"max_depth": []}, "to_svg expects max_depth to be an integer >= 1, got []"),
         ({"colours": ["red"] * 12}, "to_svg expects a colour like '#0072B2', or None, got 'red'"),
         ({"colours": ['#000000"/><script>'] * 12}, "to_svg expects a colour"),
         ({"max_nodes": 0}, "to_svg expects max_nodes to be an integer >= 1, got 0"),

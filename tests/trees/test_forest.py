@@ -155,9 +155,15 @@ def test_what_is_no_tree_is_refused_with_its_number() -> None:
         Forest(["[1 2]"]) + Forest(["[1]"])
 
 
+@pytest.mark.parametrize("forests", [None, 5, [Forest(["a"]), None]])
+def test_what_is_no_list_of_forests_is_not_joined(forests: Any) -> None:
+    with pytest.raises(TreeError, match=r"Forest.concatenate expects a list of forests, got (None|5); write \[forest"):
+        Forest.concatenate(forests)
+
+
 def test_indices_outside_the_forest_or_of_the_wrong_kind_are_refused() -> None:
     forest = Forest(["a", "b"])
-    for index in (2, -3, [0, 5]):
+    for index in (2, -3, [0, 5], np.array([2**64 - 1], np.uint64)):
         with pytest.raises(IndexError, match="of 2 trees, got"):
             forest[index]
     assert list(forest[np.array([False, True])]) == [Tree("b")]
@@ -165,6 +171,10 @@ def test_indices_outside_the_forest_or_of_the_wrong_kind_are_refused() -> None:
         forest[np.array([True, False, True])]
     with pytest.raises(TreeError, match="a flat list of whole numbers, got"):
         forest[[[0], [1, 0]]]  # type: ignore[list-item]
+    for part in (slice(None, None, 0), slice("a"), slice(0.5)):
+        for choose in (forest.__getitem__, forest.batch, forest.node_rows):
+            with pytest.raises(TreeError, match=r"trees are chosen by a slice of whole numbers, got slice\("):
+                choose(part)
     with pytest.raises(TreeError, match="Forest expects an iterable of trees, got a single NoneType"):
         Forest(None)  # type: ignore[arg-type]
     with pytest.raises(TreeError, match="a batch expects at least one tree, got none"):

@@ -225,6 +225,15 @@ def test_edges_that_cannot_be_written_are_refused() -> None:
 def test_the_first_number_of_parents_is_a_whole_number(start: Any) -> None:
     with pytest.raises(TreeError, match=r"Tree.from_parents expects start to be a whole number, got .*; give 0 or 1"):
         Tree.from_parents(["f"], [-1], start=start)
+    with pytest.raises(TreeError, match=r"Tree.to_parents expects start to be a whole number, got .*; give 0 or 1"):
+        Tree("f").to_parents(start=start)
+
+
+def test_arrays_are_neither_true_nor_false() -> None:
+    edges: Any = np.zeros(2)
+    for convert in (lambda: Tree("f").to_newick(edges=edges), lambda: Tree.from_newick("f;", edges=edges)):
+        with pytest.raises(TreeError, match=r"_newick expects edges to be True or False, got array"):
+            convert()
 
 
 @given(text_tree)

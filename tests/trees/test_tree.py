@@ -1,5 +1,6 @@
 import copy
 import pickle
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -7,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.strategies import any_tree
 from treefold import Tree
-from treefold.errors import ParseError, ReadError, TreeError
+from treefold.errors import ParseError, ReadError, TreeError, TreefoldError
 from treefold.trees.tree import Label
 
 
@@ -55,6 +56,8 @@ def test_map_keeps_the_shape_and_changes_every_label(tree: Tree) -> None:
     assert [node.label for node in mapped.preorder()] == [f"<{label}>" for label in plain_preorder(tree)]
     assert [len(node.children) for node in mapped.preorder()] == [len(node.children) for node in tree.preorder()]
     assert tree.map(lambda label: label) == tree
+    with pytest.raises(TreeError, match="map expects a function from label to label, got None"):
+        tree.map(None)  # type: ignore[arg-type]
 
 
 @given(any_tree)
@@ -111,6 +114,22 @@ def test_absent_children_stand_as_an_underscore() -> None:
     assert eval(repr(tree), {"Tree": Tree}) == tree
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_nodes": "x"}, "draw expects max_nodes to be an integer >= 1, got 'x'"),
+        ({"max_depth": None}, "draw expects max_depth to be an integer >= 1, got None"),
+        ({"max_depth": []}, "draw expects max_depth to be an integer >= 1"),
+        ({"notes": 5}, "draw expects notes to be a list of texts, got 5"),
+        ({"notes": [1, 2]}, r"draw expects notes to be a list of texts, got \[1, 2\]"),
+        ({"notes": ["a"]}, "draw expects notes for each of the 2 nodes, in pre-order, got 1; pad with ''"),
+    ],
+)
+def test_drawings_that_cannot_be_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(TreefoldError, match=message):
+        Tree.parse("(f a)").draw(**options)
+
+
 def test_notes_are_drawn_behind_the_labels_and_hidden_nodes_are_counted() -> None:
     tree = Tree.parse("(f (g a b) c)")
     assert tree.draw(notes=["1", "", "3", "4", "5"]).split("\n") == [
@@ -129,7 +148,7 @@ def test_notes_are_drawn_behind_the_labels_and_hidden_nodes_are_counted() -> Non
     assert tree.draw(max_nodes=1).split("\n") == ["f", "├── … 4 more nodes"]
     assert len(Tree("f", [Tree("a")] * 1000).draw(max_nodes=10).split("\n")) == 11
     assert Tree("\x1b[2J\n").draw() == '"\\x1b[2J\\n"'
-    with pytest.raises(TreeError, match="expects a note for each of the 5 nodes in pre-order, got 1; pad with ''"):
+    with pytest.raises(TreeError, match="draw expects notes for each of the 5 nodes, in pre-order, got 1; pad with ''"):
         tree.draw(notes=["only one"])
 
 

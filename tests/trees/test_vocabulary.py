@@ -1,6 +1,6 @@
 import pytest
 
-from treefold import Vocabulary
+from treefold import Tree, Vocabulary
 from treefold.errors import VocabularyError
 
 
@@ -20,6 +20,14 @@ def test_labels_are_distinct_and_text() -> None:
         Vocabulary(["a", "b", "a"])
     with pytest.raises(VocabularyError, match="expects text labels, got int 3; convert it with str"):
         Vocabulary(["a", 3])  # type: ignore[list-item]
+    with pytest.raises(VocabularyError, match="expects text labels, got list"):
+        Vocabulary([["a"]])  # type: ignore[list-item]
+    with pytest.raises(VocabularyError, match="expects a list of labels, got 5"):
+        Tree("f").to_pyg(vocabulary=5)  # type: ignore[arg-type]
+    with pytest.raises(
+        VocabularyError, match=r"labels of whole characters, got '\\ud800' with half of a surrogate pair"
+    ):
+        Vocabulary(["a", "\ud800"])
 
 
 def test_equal_lists_are_equal_vocabularies() -> None:

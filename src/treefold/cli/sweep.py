@@ -52,6 +52,7 @@ def sweep(
 
     Example: `treefold sweep experiments/smoke.toml --out sweeps/smoke --workers 2`
     """
+    from treefold.files import with_whole_characters
     from treefold.kernels.threads import core_count
     from treefold.sweeps import run as sweeps
     from treefold.sweeps.grid import read_grid
@@ -87,7 +88,7 @@ def sweep(
         facts = SweepFacts(
             grid=chosen.name,
             description=chosen.description,
-            data=str(folder),
+            data=with_whole_characters(str(folder)),
             runs={run.key: run.title for run in planned},
         )
         facts.write(out_folder)
@@ -103,7 +104,7 @@ def sweep(
         except KeyboardInterrupt:
             say("the sweep is not finished; start it again to continue.", to=err)
             raise
-        failed = {failure.run.key: failure.message for failure in outcome.failed}
+        failed = {failure.run.key: with_whole_characters(failure.message) for failure in outcome.failed}
         facts.model_copy(update={"failed": failed}).write(out_folder)
     _show_outcome(outcome, out_folder)
     if with_report and results.results:

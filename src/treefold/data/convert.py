@@ -25,7 +25,7 @@ from treefold.errors import (
     require_choice,
     require_positive,
 )
-from treefold.files import as_path
+from treefold.files import as_path, has_half_character, with_whole_characters
 from treefold.trees.batch import Ints
 from treefold.trees.forest import Forest
 from treefold.trees.shaping import POLICIES, limit_arity
@@ -475,7 +475,14 @@ def reader_options(name: str, given: Mapping[str, str]) -> dict[str, Any]:
 
 def _label(record: Record, source: LabelSource) -> str | None:
     if source == "folder":
-        return Path(record.source).resolve().parent.name
+        folder = Path(record.source).resolve().parent.name
+        if has_half_character(folder):
+            raise ReadError(
+                f"expected a folder whose name is UTF-8, because it is the label, got {folder!r}; rename the folder",
+                source=record.source,
+                line=record.line,
+            )
+        return folder
     return record.label if source == "record" else None
 
 
@@ -497,8 +504,13 @@ def _labels_from(path: str | os.PathLike[str], count: int, names: _Names) -> "ar
 def _made(groups: Mapping[str, Sequence[Path]], conversion: Conversion) -> dict[str, Any]:
     settings = {name: value for name, value in vars(conversion).items() if value is not None and name != "task"}
     if conversion.label_file is not None:
-        settings["label_file"] = Path(conversion.label_file).name
+        settings["label_file"] = with_whole_characters(Path(conversion.label_file).name)
     files = [path for paths in groups.values() for path in paths]
     firsts = {path.suffix.lower(): path for path in reversed(files)}  # `formats_of` needs a file of each suffix
     shown = dict.fromkeys([*files[:100], *firsts.values()])
-    return {"task": "convert", "from": [path.name for path in shown], "files": len(files), **settings}
+    return {
+        "task": "convert",
+        "from": [with_whole_characters(path.name) for path in shown],
+        "files": len(files),
+        **settings,
+    }

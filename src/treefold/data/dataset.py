@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from treefold.errors import ConfigurationError, ForestFileError, ShapeError
-from treefold.files import FolderKind, as_path, atomic_folder, read_json
+from treefold.files import FolderKind, as_path, atomic_folder, has_half_character, read_json
 from treefold.trees.batch import Ints
-from treefold.trees.forest import Forest, read_columns, write_columns
+from treefold.trees.forest import Forest, chosen_numbers, read_columns, write_columns
 from treefold.trees.tree import Tree
 
 # Axes:  n examples · N nodes
@@ -61,6 +61,14 @@ class Dataset:
     task: str | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.splits, Mapping):
+            raise ConfigurationError(
+                f"expected splits with names and numbers, got {shortened(self.splits)}; give a dict."
+            )
+        for name, part in self.splits.items():
+            # an empty array may be of floats, because np.array([]) is
+            if not isinstance(part, np.ndarray) or part.ndim != 1 or (part.size and part.dtype.kind not in "iu"):
+                raise ShapeError(f"the split {name!r} expects an array of whole numbers, got {shortened(part)}.")
         expected = len(self.forest) // (2 if self.pairs else 1)
         if len(self.targets) != expected:
             raise ShapeError(
@@ -77,6 +85,12 @@ class Dataset:
                     f"expected labels from 0 to {len(self.classes) - 1}, the numbers of the classes, or -1 for no class; "
                     f"got labels from {targets.min()} to {targets.max()}."
                 )
+        texts = json.dumps([self.classes, list(self.splits), self.made, self.task], ensure_ascii=False, default=str)
+        if has_half_character(texts):  # `open` would refuse it
+            raise ConfigurationError(
+                "expected classes, splits, `made` and `task` of whole characters, got text with half of a surrogate pair; "
+                "remove it."
+            )
         for name, part in self.splits.items():
             if len(part) and not 0 <= part.min() <= part.max() < expected:
                 raise ShapeError(f"the split {name!r} has numbers outside the {expected} examples.")
@@ -112,7 +126,7 @@ class Dataset:
 
     def trees_of(self, examples: Sequence[int] | Ints) -> Ints:
         """Return the numbers of the trees of some examples, for `Forest.batch`; of pairs, first the left ones, then the right."""
-        chosen = np.asarray(examples, dtype=np.int64)
+        chosen = chosen_numbers(examples, len(self), "examples")
         return np.concatenate([2 * chosen, 2 * chosen + 1]) if self.pairs else chosen
 
     def numbers(self) -> npt.NDArray[np.float64]:

@@ -40,7 +40,7 @@ def forest_of_pairs(X: Any, owner: str) -> Forest:
         return _not_empty(Forest.concatenate(X)[np.arange(2 * count).reshape(2, -1).T.reshape(-1)], owner)
     sides: list[Any] = []
     for number, pair in enumerate(_entries(X, owner, "pairs of trees", 2)):
-        is_tree = isinstance(pair, (Tree, str, dict)) or kind_of(pair) is not None
+        is_tree = isinstance(pair, (Tree, str, dict, set, frozenset)) or kind_of(pair) is not None
         if is_tree or not isinstance(pair, Iterable) or getattr(pair, "ndim", 1) == 0 or len(both := list(pair)) != 2:
             raise TreeError(f"pair {number}: expected two trees, got {pair!r}; write each pair as (left, right).")
         sides += both
@@ -81,7 +81,7 @@ def _entries(X: Any, owner: str, what: str, most_axes: int) -> list[Any]:
         raise TreeError(
             f"{owner} expects a sequence of {what}, got an array of {X.dtype} with shape {X.shape}; {_REMEDY}."
         )
-    if isinstance(X, (bytes, dict, set)) or not isinstance(X, Iterable):
+    if isinstance(X, (bytes, dict, set, frozenset)) or not isinstance(X, Iterable):
         raise TreeError(f"{owner} expects a sequence of {what}, got {type(X).__name__}; {_REMEDY}.")
     return list(X)
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from treefold.errors import ModelFileError
+from treefold.errors import ConfigurationError, ModelFileError
 from treefold.estimators.base import TreeEstimator
 from treefold.estimators.supervised import (
     NodeClassifier,
@@ -115,7 +115,13 @@ def estimator_file(estimator: Any) -> bytes:
     }
     if hasattr(estimator, "classes_"):
         facts["classes"] = {"dtype": estimator.classes_.dtype.str, "values": estimator.classes_.tolist()}
-    return (json.dumps(facts, indent=1) + "\n").encode()
+    try:
+        return (json.dumps(facts, indent=1) + "\n").encode()
+    except (TypeError, ValueError) as problem:
+        raise ConfigurationError(
+            f"{type(estimator).__name__} expects arguments that can be saved, numbers, texts, lists and dicts, got {problem}; "
+            f"set others."
+        ) from None
 
 
 def _read(path: Path) -> dict[str, Any]:

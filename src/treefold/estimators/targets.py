@@ -6,9 +6,11 @@ from reprlib import repr as shortened
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 from sklearn.utils.validation import column_or_1d  # type: ignore[import-untyped]
 
 from treefold.errors import ConfigurationError, ShapeError, TrainingError, nearest
+from treefold.files import has_half_character
 from treefold.training.task import LARGEST, Array, Floats
 from treefold.trees.batch import Ints
 
@@ -26,7 +28,9 @@ def class_values(y: Any, count: int, owner: str, per: str = "tree") -> Array:
     values = _flat(y, count, owner, per)
     if not count:
         raise TrainingError(f"{owner} expects at least two classes in y, got none; label some.")
-    _require_one_kind(y if isinstance(y, list) and not isinstance(y[0], list) else values.tolist(), owner)
+    # numpy changes entries of lists: it makes numbers of booleans, and drops a NUL at the end of a text
+    entries = values if hasattr(y, "dtype") else _as_array(y, owner, object).reshape(-1)
+    _require_one_kind(entries.tolist(), owner)
     if values.dtype.kind == "f":
         odd = values[~np.isfinite(values)] if not np.isfinite(values).all() else values[values % 1 != 0]
         if odd.size:
@@ -132,8 +136,13 @@ def as_numbers(y: Any, count: int, owner: str, per: str = "tree") -> Floats:
     """
     _require_given(y, owner, f"a number for each {per}")
     try:
-        values = np.asarray(y, dtype=np.float64)
+        kind = _as_array(y, owner).dtype.kind
+        if kind in "mMc":
+            raise TypeError("times or complex numbers")
+        values = _as_array(y, owner, np.float64)
     except (TypeError, ValueError) as problem:
+        if isinstance(problem, TrainingError):
+            raise
         raise TrainingError(f"{owner} expects numbers in y, got {problem}; use TreeClassifier for classes.") from None
     if values.ndim == 2 and values.shape[1] == 1:
         values = np.asarray(column_or_1d(values, warn=True))
@@ -161,7 +170,7 @@ def as_weights(sample_weight: Any, count: int, owner: str) -> Floats | None:
     if sample_weight is None:
         return None
     try:
-        weights = np.asarray(sample_weight, dtype=np.float64)
+        weights = _as_array(sample_weight, owner, np.float64)
     except (TypeError, ValueError):
         raise TrainingError(
             f"{owner} expects sample_weight to have one number for each of {count} examples, got {shortened(sample_weight)}."
@@ -243,8 +252,10 @@ def hold_out(numbers: Ints, classes: Ints | None, fraction: float, seed: int) ->
 def _flat(y: Any, count: int, owner: str, per: str) -> Array:
     _require_given(y, owner, f"a class for each {per}")
     try:
-        values = np.asarray(y)
-    except ValueError:
+        values = _as_array(y, owner)
+    except ValueError as problem:
+        if isinstance(problem, TrainingError):
+            raise
         raise ShapeError(f"{owner} expects y to be a flat sequence of classes, got a nested one.") from None
     if values.ndim == 2 and values.shape[1] == 1:
         values = np.asarray(column_or_1d(values, warn=True))
@@ -253,6 +264,17 @@ def _flat(y: Any, count: int, owner: str, per: str) -> Array:
     if len(values) != count:
         raise ShapeError(f"{owner} expects y to have one class for each of {count} {per}s, got {len(values)}.")
     return values
+
+
+def _as_array(values: Any, owner: str, dtype: npt.DTypeLike | None = None) -> Array:
+    """Return values as an array, without their gradient; raise if some are masked, which numpy would forget."""
+    if np.ma.is_masked(values):
+        raise TrainingError(f"{owner} expects y without masked entries, got some; remove these examples.")
+    values = values.detach() if hasattr(values, "detach") else values
+    try:
+        return np.asarray(values, dtype=dtype)
+    except RuntimeError as problem:  # of tensors in a list
+        raise TrainingError(f"{owner} expects y to be a list or an array, got {problem}; convert it.") from None
 
 
 def _require_given(y: Any, owner: str, what: str) -> None:
@@ -270,6 +292,10 @@ def _require_one_kind(values: Sequence[Any], owner: str) -> None:
         kind = next((kind for kind in _KINDS if isinstance(plain, kind)), None)
         if kind is None:
             raise TrainingError(f"{owner} expects classes that are text or numbers, got {value!r}; convert them.")
+        if isinstance(plain, str) and (plain.endswith("\0") or has_half_character(plain)):
+            raise TrainingError(
+                f"{owner} expects classes of whole characters without a NUL at the end, got {shortened(plain)}; remove it."
+            )
         kinds.setdefault(kind, value)
     if len(kinds) > 1 and set(kinds) != {int, float}:
         raise TrainingError(

@@ -8,6 +8,7 @@ import tomllib
 from collections.abc import Mapping
 from numbers import Integral, Real
 from pathlib import Path
+from reprlib import repr as shortened
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Literal, NamedTuple, Self, TypeVar, Union, get_args, get_origin
 
@@ -17,7 +18,7 @@ from pydantic_core import PydanticCustomError
 
 from treefold._moved import RENAMED_FORMS
 from treefold.errors import ConfigurationError, nearest
-from treefold.files import as_path
+from treefold.files import as_path, has_half_character
 from treefold.training.plugins import registered
 
 _UNREGISTERED: Final = "unregistered"
@@ -108,6 +109,16 @@ def _curriculum(value: Any) -> Any:
 
 
 TaskName = Annotated[str, _part("task", "tree")]
+
+
+def _whole_characters(name: str) -> str:
+    """Refuse the name of a file that is not UTF-8, because settings are written to a file."""
+    if has_half_character(name):
+        problem = f"expected a name of a file that is UTF-8, got {shortened(name)}; rename the file."
+        raise PydanticCustomError(_UNREGISTERED, "{problem}", {"problem": problem})
+    return name
+
+
 RecipeName = Annotated[str, AfterValidator(_recipe)]
 Count = Annotated[int, BeforeValidator(_number), Field(gt=0)]
 Seed = Annotated[int, BeforeValidator(_number), Field(ge=0, lt=2**63)]
@@ -342,7 +353,7 @@ class ModelSettings(Settings):
         "Whether `nsubj:dog` is the label `dog` at an edge `nsubj` to its parent; both have vectors, which are added.",
         "`true` for trees whose edges have names, such as dependency trees.",
     )
-    embeddings: str | None = _setting(
+    embeddings: Annotated[str, AfterValidator(_whole_characters)] | None = _setting(
         None,
         "A file of word vectors, with which labels start: text, or `.npz`.",
         "If labels are words, and examples too few to learn their meaning.",

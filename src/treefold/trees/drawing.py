@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from itertools import groupby, islice
 from typing import Final, NamedTuple, final
 
-from treefold.errors import TreeError, require_positive
-from treefold.trees.tree import Label, Tree, _written, printable
+from treefold.errors import TreeError
+from treefold.trees.tree import Label, Tree, _written, entries_of_nodes, printable, require_limits
 
 _LONGEST: Final = 24  # characters of a label or note in a box; the hover text has all
 _LONGEST_ENTRY: Final = 40  # of the legend
@@ -99,16 +99,11 @@ def draw_svg(
     True
     """
     trees = (trees,) if isinstance(trees, Tree) else tuple(trees)
-    require_positive("to_svg", max_nodes=max_nodes)
-    if max_depth is not None and max_depth:
-        require_positive("to_svg", max_depth=max_depth)
+    require_limits("to_svg", max_nodes, 0 if max_depth is None else max_depth)
     total = sum(tree.size for tree in trees)
-    for option, values in (("notes", notes), ("titles", titles), ("colours", colours)):
-        if values is not None and len(values) != total:
-            raise TreeError(
-                f"to_svg expects {option} for each of the {total} nodes, in post-order, got {len(values)}; pad with "
-                f"{'None' if option == 'colours' else repr('')}."
-            )
+    notes = entries_of_nodes("to_svg", "notes", notes, total, "post-order")
+    titles = entries_of_nodes("to_svg", "titles", titles, total, "post-order")
+    colours = entries_of_nodes("to_svg", "colours", colours, total, "post-order")
     for colour in [*(colours or ()), *(colour for _, colour in legend)]:
         if colour is not None and not (isinstance(colour, str) and _COLOUR.fullmatch(colour)):
             raise TreeError(f"to_svg expects a colour like '#0072B2', or None, got {colour!r}.")

@@ -190,7 +190,12 @@ class Forest:
     @staticmethod
     def concatenate(forests: "Iterable[Forest]") -> "Forest":
         """Join forests into one, with the labels of all of them; the codes of the first forest stay the same."""
-        forests = list(forests)
+        forests = list(forests) if isinstance(forests, Iterable) else [forests]
+        for forest in forests:
+            if not isinstance(forest, Forest):
+                raise TreeError(
+                    f"Forest.concatenate expects a list of forests, got {shortened(forest)}; write [forest, …]."
+                )
         if not forests:
             return Forest([])
         for forest in forests:
@@ -362,24 +367,7 @@ class Forest:
         return html_box(html_table(facts), *drawn)
 
     def _indices(self, index: "slice | Sequence[int] | npt.NDArray[np.integer]") -> Ints:
-        if isinstance(index, slice):
-            return np.arange(*index.indices(len(self)), dtype=np.int64)
-        chosen: npt.NDArray[Any] = index if isinstance(index, np.ndarray) else _as_array(index)
-        if chosen.dtype == bool and chosen.shape == (len(self),):
-            return np.flatnonzero(chosen)
-        if chosen.size and (chosen.ndim != 1 or not np.issubdtype(chosen.dtype, np.integer)):
-            raise TreeError(
-                f"trees are chosen by a flat list of whole numbers, or a mask of {len(self)} booleans, "
-                f"got an array of {chosen.dtype} with shape {chosen.shape}."
-            )
-        chosen = chosen.astype(np.int64, copy=False).reshape(-1)
-        if not chosen.size or (chosen.min() >= 0 and chosen.max() < len(self)):
-            return chosen
-        chosen = np.where(chosen < 0, chosen + len(self), chosen)
-        if chosen.min() < 0 or chosen.max() >= len(self):
-            bad = chosen[(chosen < 0) | (chosen >= len(self))][0]
-            raise TreeIndexError(f"expected the numbers of some of {len(self)} trees, got {bad}.")
-        return chosen
+        return chosen_numbers(index, len(self), "trees")
 
     def _rows(self, chosen: Ints) -> tuple[Ints, Ints]:
         """Check the chosen trees; return the rows of their nodes, in their order, and the trees' sizes."""
@@ -398,6 +386,32 @@ class Forest:
         return tree
 
 
+def chosen_numbers(index: "slice | Sequence[int] | npt.NDArray[np.integer]", count: int, what: str) -> Ints:
+    """Return the numbers of the trees or other things, ``count`` in all, that a slice, a list or a mask chooses.
+
+    >>> chosen_numbers([0, -1], 5, "trees"), chosen_numbers([True, False], 2, "trees")
+    (array([0, 4]), array([0]))
+    """
+    if isinstance(index, slice):
+        try:
+            return np.arange(*index.indices(count), dtype=np.int64)
+        except (TypeError, ValueError) as problem:
+            raise TreeError(f"{what} are chosen by a slice of whole numbers, got {index} ({problem}).") from None
+    chosen: npt.NDArray[Any] = index if isinstance(index, np.ndarray) else _as_array(index)
+    if chosen.dtype == bool and chosen.shape == (count,):
+        return np.flatnonzero(chosen)
+    if chosen.size and (chosen.ndim != 1 or not np.issubdtype(chosen.dtype, np.integer)):
+        raise TreeError(
+            f"{what} are chosen by a flat list of whole numbers, or a mask of {count} booleans, "
+            f"got an array of {chosen.dtype} with shape {chosen.shape}."
+        )
+    outside = chosen[(chosen < -count) | (chosen >= count)]  # of uint64, too, which int64 may not hold
+    if outside.size:
+        raise TreeIndexError(f"expected the numbers of some of {count} {what}, got {outside[0]}.")
+    chosen = chosen.astype(np.int64, copy=False).reshape(-1)
+    return np.where(chosen < 0, chosen + count, chosen) if chosen.size and chosen.min() < 0 else chosen
+
+
 def _rows(offsets: Ints, chosen: Ints) -> tuple[Ints, Ints]:
     starts = offsets[chosen]
     sizes = offsets[chosen + 1] - starts
@@ -408,7 +422,7 @@ def _rows(offsets: Ints, chosen: Ints) -> tuple[Ints, Ints]:
 def _as_array(index: object) -> npt.NDArray[Any]:
     try:
         return np.asarray(index)
-    except ValueError:
+    except (ValueError, TypeError, RuntimeError):  # the last of tensors with a gradient
         raise TreeError(f"trees are chosen by a flat list of whole numbers, got {shortened(index)}.") from None
 
 

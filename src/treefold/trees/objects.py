@@ -161,9 +161,7 @@ def from_parents(
 ) -> Tree:
     """Read an array of parents; see `Tree.from_parents`."""
     owner = "Tree.from_parents"
-    if isinstance(start, bool) or not isinstance(start, Integral):
-        raise TreeError(f"{owner} expects start to be a whole number, got {shortened(start)}; give 0 or 1.")
-    start = int(start)
+    start = _start(owner, start)
     names, above = _values(owner, "labels", labels), _values(owner, "parents", parents)
     links = [None] * len(names) if edges is None else _values(owner, "edges", edges)
     if not len(names) == len(above) == len(links) or not names:
@@ -204,7 +202,7 @@ def from_parents(
 
 def to_parents(tree: Tree, *, start: int) -> tuple[list[Label], list[int]]:
     """Write an array of parents; see `Tree.to_parents`."""
-    rows = list(_preorder_rows(tree))
+    start, rows = _start("Tree.to_parents", start), list(_preorder_rows(tree))
     return [node.label for node, _, _ in rows], [parent + start for _, parent, _ in rows]
 
 
@@ -258,6 +256,7 @@ def from_newick(text: str, *, edges: bool) -> Tree:
     """Read a tree in Newick notation; see `Tree.from_newick`."""
     if not isinstance(text, str):
         raise TreeError(f"Tree.from_newick expects text, got {type(text).__name__}; read the file as text.")
+    edges = _flag("Tree.from_newick", edges)
     open_nodes: list[list[Tree]] = []
     children: list[Tree] = []
     name = length = None
@@ -320,6 +319,7 @@ def from_newick(text: str, *, edges: bool) -> Tree:
 
 def to_newick(tree: Tree, *, edges: bool) -> str:
     """Write a tree in Newick notation; see `Tree.to_newick`."""
+    edges = _flag("Tree.to_newick", edges)
 
     def name(node: Tree) -> str:
         label = _text("Tree.to_newick", node)
@@ -575,6 +575,19 @@ def _require_names(owner: str, names: Mapping[str, object], *, or_none: Mapping[
             raise TreeError(
                 f"{owner} expects {argument} to be the name of a key or attribute, got {shortened(name)}; write text."
             )
+
+
+def _start(owner: str, start: object) -> int:
+    if isinstance(start, bool) or not isinstance(start, Integral):
+        raise TreeError(f"{owner} expects start to be a whole number, got {shortened(start)}; give 0 or 1.")
+    return int(start)
+
+
+def _flag(owner: str, edges: object) -> bool:
+    try:
+        return bool(edges)
+    except (ValueError, TypeError, RuntimeError):  # of arrays and tensors
+        raise TreeError(f"{owner} expects edges to be True or False, got {shortened(edges)}.") from None
 
 
 def _label(value: object) -> Label:

@@ -7,10 +7,11 @@ import math
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from numbers import Integral
 from reprlib import repr as shortened  # labels may be anything, of any size
 from typing import Any, Final, Self, SupportsFloat, final
 
-from treefold.errors import ParseError, TreeError
+from treefold.errors import ParseError, TreeError, require_positive
 from treefold.files import has_half_character
 
 Label = str | tuple[float, ...]
@@ -142,6 +143,8 @@ class Tree:
         >>> print(Tree.parse("(a b _ c)").map(str.upper))
         (A B _ C)
         """
+        if not callable(function):
+            raise TreeError(f"map expects a function from label to label, got {shortened(function)}.")
         done: list[Tree] = []
         for node in self.postorder():
             present = len(node._children) - node._children.count(None)
@@ -480,10 +483,8 @@ class Tree:
             ├── 1
             └── 3
         """
-        if notes is not None and len(notes) != self._size:
-            raise TreeError(
-                f"draw expects a note for each of the {self._size} nodes in pre-order, got {len(notes)}; pad with ''."
-            )
+        require_limits("draw", max_nodes, max_depth)
+        notes = entries_of_nodes("draw", "notes", notes, self._size, "pre-order")
         lines: list[str] = []
         drawn = drawn_at = 0  # nodes drawn; the pre-order index of the next node
         stack: list[tuple[Tree | None, str, str]] = [(self, "", "")]
@@ -571,6 +572,29 @@ def _as_children(label: object, children: object) -> "tuple[Tree | None, ...]":
             f"write Tree({shortened(label)}, [child, …])."
         )
     return tuple(children)
+
+
+def require_limits(owner: str, max_nodes: int, max_depth: int) -> None:
+    """Raise unless a drawing can have these limits."""
+    require_positive(owner, max_nodes=max_nodes)
+    if not isinstance(max_depth, Integral) or max_depth:
+        require_positive(owner, max_depth=max_depth)
+
+
+def entries_of_nodes(owner: str, option: str, values: Any, count: int, order: str) -> list[Any] | None:
+    """Return an option with an entry for each node as a list, None if there is none; raise unless notes and titles are texts."""
+    if values is None:
+        return None
+    is_bad = not isinstance(values, Iterable)
+    entries = [] if is_bad else list(values)
+    if is_bad or (option != "colours" and not all(isinstance(entry, str) for entry in entries)):
+        raise TreeError(f"{owner} expects {option} to be a list of texts, got {shortened(values)}.")
+    if len(entries) != count:
+        raise TreeError(
+            f"{owner} expects {option} for each of the {count} nodes, in {order}, got {len(entries)}; "
+            f"pad with {'None' if option == 'colours' else repr('')}."
+        )
+    return entries
 
 
 def printable(text: str) -> str:

@@ -1,12 +1,14 @@
 """Vocabularies: the text labels of a forest or a model, and their codes."""
 
 from collections.abc import Iterable, Iterator
+from reprlib import repr as shortened
 from typing import Final, final
 
 import numpy as np
 import numpy.typing as npt
 
 from treefold.errors import ConfigurationError, VocabularyError, nearest, require_choice
+from treefold.files import has_half_character
 
 UNKNOWN: Final = "<unk>"
 """The name of the row that stands for all labels without a row of their own."""
@@ -28,16 +30,22 @@ class Vocabulary:
     __slots__ = ("_codes", "_names")
 
     def __init__(self, names: Iterable[str] = ()) -> None:
+        if not isinstance(names, Iterable):
+            raise VocabularyError(f"a vocabulary expects a list of labels, got {shortened(names)}.")
         self._names = tuple(names)
-        self._codes = {name: code for code, name in enumerate(self._names)}
-        if len(self._codes) != len(self._names):
-            twice = next(name for code, name in enumerate(self._names) if self._codes[name] != code)
-            raise VocabularyError(f"a vocabulary expects distinct labels, got {twice!r} twice; remove one of them.")
         for name in self._names:
             if not isinstance(name, str):
                 raise VocabularyError(
                     f"a vocabulary expects text labels, got {type(name).__name__} {name!r}; convert it with str()."
                 )
+            if has_half_character(name):
+                raise VocabularyError(
+                    f"a vocabulary expects labels of whole characters, got {name!r} with half of a surrogate pair; remove it."
+                )
+        self._codes = {name: code for code, name in enumerate(self._names)}
+        if len(self._codes) != len(self._names):
+            twice = next(name for code, name in enumerate(self._names) if self._codes[name] != code)
+            raise VocabularyError(f"a vocabulary expects distinct labels, got {twice!r} twice; remove one of them.")
 
     def code(self, label: str) -> int:
         """Return the code of a label; the error for an unknown label names the nearest known one."""
