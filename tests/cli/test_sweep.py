@@ -260,6 +260,6 @@ def test_a_folder_that_is_no_report_stops_a_sweep_with_a_report_before_it_starts
     notes = tmp_path / "out" / "report" / "notes.txt"
     notes.parent.mkdir(parents=True)
     notes.write_text("precious")
-    with pytest.raises(FileError, match=r"expected a directory with report\.html to replace"):
+    with pytest.raises(FileError, match=r"expected a report to replace, got a folder with 'notes\.txt'"):
         sweep(grid, tmp_path / "out", tiny.data_folder(), with_report=True)
     assert notes.read_text() == "precious" and not here.asked

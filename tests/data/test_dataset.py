@@ -128,6 +128,12 @@ def test_half_characters_are_refused_before_they_are_written(facts: dict[str, An
         Dataset(**{"forest": Forest(["a"]), "targets": np.array([0]), "classes": ("x",), "splits": {}, **facts})
 
 
+def test_a_class_with_a_nul_at_its_end_is_refused_because_numpy_would_make_it_another_one() -> None:
+    assert np.array(["a\0", "a"]).tolist() == ["a", "a"]
+    with pytest.raises(ConfigurationError, match="expected classes without a NUL at the end, got one; remove it"):
+        Dataset.from_labels(["a", "b"], ["a\0", "a"], {})
+
+
 @pytest.mark.parametrize("splits", [None, {"train": None}, {"train": "x"}, {"train": np.array([0.5])}])
 def test_splits_are_arrays_of_numbers(splits: Any) -> None:
     with pytest.raises(

@@ -91,6 +91,8 @@ class Dataset:
                 "expected classes, splits, `made` and `task` of whole characters, got text with half of a surrogate pair; "
                 "remove it."
             )
+        if any(name.endswith("\0") for name in self.classes):  # numpy would drop it, and classes would become one
+            raise ConfigurationError("expected classes without a NUL at the end, got one; remove it.")
         for name, part in self.splits.items():
             if len(part) and not 0 <= part.min() <= part.max() < expected:
                 raise ShapeError(f"the split {name!r} has numbers outside the {expected} examples.")
