@@ -64,7 +64,7 @@ _HEADERS: Final = (
 
 
 class _Noted(logging.Handler):
-    """Keeps what is logged as an error, which nobody who sends a request may cause."""
+    """Keeps what the service logs as an error: no request may cause one."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)

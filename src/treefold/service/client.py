@@ -112,7 +112,7 @@ class Client:
             data = None if body is None else json.dumps(body).encode()
         except (TypeError, ValueError, RecursionError) as problem:
             raise ConfigurationError(
-                f"Client expects options of text, numbers, True or False, got another ({problem}); correct it."
+                f"Client expects options that are text, numbers, True or False, got a different value ({problem}); correct it."
             ) from None
         request = urllib.request.Request(self.url + path, data, headers)
         try:

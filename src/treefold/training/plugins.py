@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from treefold.errors import ConfigurationError, TreefoldError, nearest
 
-# The module and the name of each registry, and what it holds. It is imported when a part is looked up, so that settings need
-# no torch.
+# The module and the name of each registry, and what it expects. The module is imported at the first look-up: settings need no
+# torch.
 _REGISTRIES: Final = {
     "aggregator": ("treefold.nn.aggregators", "AGGREGATORS", "a subclass of Aggregator without abstract methods"),
     "cell": ("treefold.nn.cells", "CELLS", "a pair of subclasses of Cell without abstract methods"),
@@ -85,7 +85,7 @@ def _is_part(kind: str, part: Any) -> bool:
 
 
 def _require_parts() -> None:
-    """Check all registries; nobody has written to those that are not imported."""
+    """Check the registries that are imported; a plugin that writes to one imports it."""
     for kind, (module, *_) in _REGISTRIES.items():
         if module in sys.modules:
             _registry(kind)
