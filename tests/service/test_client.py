@@ -146,7 +146,9 @@ def test_objects_that_cannot_be_sent_are_refused() -> None:
     client = Client("http://localhost:8000")
     with pytest.raises(ConfigurationError, match="Client expects a list of trees, got None; write"):
         client.predict(None)  # type: ignore[arg-type]
-    with pytest.raises(ConfigurationError, match=r"Client expects options that are text, numbers, .* \(.*set is not JSON"):
+    with pytest.raises(
+        ConfigurationError, match=r"Client expects options that are text, numbers, .* \(.*set is not JSON"
+    ):
         client.predict(["a"], model={1})
 
 
