@@ -1,5 +1,8 @@
 """A batch in parts, and the threads that compute them."""
 
+import os
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -70,6 +73,37 @@ def test_kernels_have_the_reserved_threads_and_torch_has_one_within_the_block() 
         assert torch.get_num_threads() == 2 and part_count(1000) == 2
         torch.set_num_threads(1)
         assert part_count(1000) == 1
+
+
+FORKED = """
+import os, signal, threading, torch
+from treefold import TreeClassifier
+from treefold.kernels import threads
+from treefold.nn.randomness import _LOCK
+
+torch.set_num_threads(2)
+trees = ["(f a b)", "(g b)", "(f (g a) b)", "(g (f b b))"] * 40
+
+def fit():
+    return TreeClassifier(state_size=4, epochs=1, random_state=0, n_threads=2).fit(trees, ["x", "y"] * 80).predict_proba(trees)
+
+large = torch.rand(300, 300)
+expected, product = fit(), large @ large  # which starts OpenMP's threads
+threading.Thread(target=_LOCK.acquire).start()  # another thread initialises a model
+child = os.fork()
+if not child:
+    signal.alarm(200)
+    same = (fit() == expected).all() and torch.allclose(large @ large, product)
+    os._exit(0 if same and torch.get_num_threads() == 1 and threads.part_count(1000) == 2 else 3)
+print(os.waitpid(child, 0)[1])
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="a system without fork")
+def test_a_forked_process_fits_as_the_one_before_it() -> None:
+    """OpenMP waited for ever for threads that do not live on in a forked process."""
+    done = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, check=False)
+    assert done.stdout == "0\n", done.stderr
 
 
 def test_few_trees_are_one_part() -> None:

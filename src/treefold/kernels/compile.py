@@ -37,6 +37,7 @@ from numba.np.arrayobj import make_array, populate_array
 
 from treefold.errors import FileError
 from treefold.files import atomic_file
+from treefold.kernels.threads import lock_for_forks
 
 Function = TypeVar("Function", bound=Callable[..., object])
 logger = logging.getLogger("treefold")
@@ -331,7 +332,7 @@ def matrix(context: Any, array: Any, start: Any, rows: Any, width: Any) -> Any:
 
 # Compiling ahead -------------------------------------------------------------------------------------------------------
 
-_lock = threading.Lock()
+_lock = lock_for_forks(threading.Lock())
 _ready: set[tuple[str, str]] = set()
 
 

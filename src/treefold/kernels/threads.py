@@ -17,10 +17,27 @@ from treefold.kernels.records import Ints, Vector
 
 Result = TypeVar("Result")
 _MOST_THREADS: Final = 4096
-_LOCK: Final = threading.Lock()
-_blocks, _usual = 0, 1  # how many blocks are open in all threads, and torch's threads outside of them
-_inside: Final[ContextVar[bool]] = ContextVar("treefold_threads", default=False)
+_blocks, _usual = 0, 1  # how many blocks are open in all threads, and the number of threads outside of them
+_is_forked = False
+_inside: Final[ContextVar[int | None]] = ContextVar(
+    "treefold_threads", default=None
+)  # the number of the innermost block
 _kernel_threads: Final[ContextVar[int | None]] = ContextVar("treefold_kernel_threads", default=None)
+
+
+def in_forked_processes(action: Callable[[], object]) -> None:
+    """Do something at the start of each forked process, where the system has them."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=action)
+
+
+def lock_for_forks(lock: Any) -> Any:
+    """Return a lock that is free in forked processes: the thread that may hold it does not live on there."""
+    in_forked_processes(lock._at_fork_reinit)
+    return lock
+
+
+_LOCK: Final = lock_for_forks(threading.Lock())
 
 
 @contextmanager
@@ -41,20 +58,38 @@ def threads(count: int | None) -> Iterator[None]:
         if not _blocks:
             _usual = before
         _blocks += 1
-    token = _inside.set(True)
+    chosen = before if count is None else count
+    token = _inside.set(chosen)
     try:
-        torch.set_num_threads(before if count is None else count)
+        _give_torch(chosen)
         yield
     finally:
         _inside.reset(token)
         with _LOCK:
             _blocks -= 1
-        torch.set_num_threads(before)
+        _give_torch(before)
 
 
 def _count() -> int:
-    """Return the number of torch's threads; a new thread would begin with the number of whichever block is open elsewhere."""
-    return _usual if _blocks and not _inside.get() else torch.get_num_threads()
+    """Return the number of threads; a new thread would begin with the number of whichever block is open elsewhere."""
+    if _is_forked:
+        return _inside.get() or _usual
+    return _usual if _blocks and _inside.get() is None else torch.get_num_threads()
+
+
+def _give_torch(count: int) -> None:
+    torch.set_num_threads(1 if _is_forked else count)
+
+
+def _after_fork() -> None:
+    """Give torch one thread: OpenMP would wait for ever for threads that do not live on. Kernels keep theirs."""
+    global _is_forked, _usual
+    _usual, _is_forked = _count(), True
+    _tasks.cache_clear()
+    _give_torch(1)
+
+
+in_forked_processes(_after_fork)
 
 
 def core_count() -> int:
@@ -149,9 +184,6 @@ def _work(tasks: "SimpleQueue[Task]") -> None:
         attempt(part)
         del attempt  # and with it the arrays of the batch, which would live until the next one
 
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_tasks.cache_clear)  # threads do not live on in a forked process
 
 _LARGEST_WORKSPACE: Final = 32_000_000  # numbers that a thread keeps
 _workspaces = threading.local()

@@ -9,7 +9,9 @@ from typing import Final, final
 import torch
 from torch import Tensor, nn
 
-_LOCK: Final = threading.RLock()
+from treefold.kernels.threads import lock_for_forks
+
+_LOCK: Final = lock_for_forks(threading.RLock())
 _own: Final[ContextVar[torch.Generator | None]] = ContextVar("treefold_generator", default=None)
 
 
