@@ -315,6 +315,29 @@ def test_later_calls_have_the_classes_columns_and_model_of_the_first() -> None:
         numbers.partial_fit(TRAIN, [[1.0, 2.0]] * 40)
 
 
+@pytest.mark.parametrize("way", ["diverges", "interrupted", "warm start"])
+def test_a_further_training_that_fails_leaves_weights_and_answers_as_they_were(way: str) -> None:
+    def stop(estimator: Any, metrics: dict[str, Any]) -> None:
+        raise KeyboardInterrupt
+
+    model = TreeRegressor(**FAST).fit(TRAIN, NUMBERS[:40])
+    before = model.predict(OTHER)
+    weights = {name: tensor.clone() for name, tensor in model.saved_.model.state_dict().items()}
+    linear = model.saved_.model.wide
+    y, problem = (
+        (np.array([2.0**70, 1.0] * 20), TrainingError) if way == "diverges" else (NUMBERS[:40], KeyboardInterrupt)
+    )
+    if way != "diverges":
+        model.set_params(callbacks=[stop], warm_start=way == "warm start")
+    with pytest.raises(problem):
+        (model.fit if way == "warm start" else model.partial_fit)(TRAIN, y)
+    after = model.saved_.model.state_dict()
+    assert (
+        all(torch.equal(after[name], tensor) for name, tensor in weights.items()) and linear is model.saved_.model.wide
+    )
+    np.testing.assert_array_equal(model.predict(OTHER), before)
+
+
 def test_weights_and_callbacks_count_in_partial_fit() -> None:
     chosen, y = ["(f a)"] * 4, ["yes", "yes", "no", "no"]
     seen: list[int] = []

@@ -2,8 +2,6 @@
 
 import os
 import re
-import zipfile
-import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -18,17 +16,6 @@ from treefold.files import as_path
 # Axes:  n words that were found · M numbers of a vector
 Vectors = npt.NDArray[np.float32]
 _HEADER: Final = re.compile(rb"[0-9]{1,18} [0-9]{1,18}")
-# What numpy and zipfile raise when they read damaged or strange archives.
-_DAMAGED: Final = (
-    ValueError,
-    RuntimeError,
-    EOFError,
-    MemoryError,
-    OverflowError,
-    KeyError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
 
 
 def read_vectors(path: str | os.PathLike[str], words: Iterable[str]) -> tuple[list[str], Vectors]:
@@ -115,7 +102,9 @@ def _of_npz(path: Path, wanted: set[str]) -> tuple[dict[str, Vectors], int]:
     try:
         with path.open("rb") as file:  # numpy does not close a file that it cannot read
             words, vectors = _arrays(np.load(file, allow_pickle=False), path)
-    except _DAMAGED as problem:
+    except (ReadError, OSError):
+        raise
+    except Exception as problem:  # numpy and zipfile raise a dozen kinds about damaged archives
         raise ReadError(f"expected an npz file with text and numbers, got {problem}", source=path) from None
     names = [word.decode("utf-8", "replace") if isinstance(word, bytes) else str(word) for word in words.tolist()]
     places = {word: place for place, word in reversed(list(enumerate(names))) if word in wanted}  # the first counts

@@ -400,10 +400,13 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
         _require_callbacks(self.callbacks, self._name)
         seed, before = self._seed(), dict(self.__dict__)
         done = self.n_iter_ if epochs is not None and hasattr(self, "saved_") else 0
+        restore: Callable[[], None] | None = None
         try:
             with self._threads():
                 with seeded(seed + done) as random:
                     saved = self._start(examples, classes, units, seed, epochs)
+                if "saved_" in before and saved.model is before["saved_"].model:  # a warm start
+                    restore = _restorer(saved.model)
                 self.__dict__.update(fitted, saved_=saved)
                 numbers = np.arange(len(examples))
                 train = numbers if examples.weights is None else numbers[examples.weights > 0]
@@ -428,6 +431,8 @@ class TreeEstimator(BaseEstimator):  # type: ignore[misc]
                 trainer.flat.release()
         except BaseException:
             self.__dict__ = before
+            if restore is not None:
+                restore()
             raise
         self.history_, self.n_iter_ = result.history, result.epochs
         return self
@@ -572,6 +577,20 @@ def _joined(examples: Examples, validation: Examples) -> Examples:
     forest = Forest.concatenate([examples.forest, validation.forest])
     targets = np.concatenate([examples.targets, validation.targets])
     return Examples(forest, targets, examples.task, weights, examples.class_weights)
+
+
+def _restorer(model: TreeModel) -> Callable[[], None]:
+    """Keep the weights of a model; return what gives them back, each in a storage of its own."""
+    kept = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    linear, was_training = model.wide, model.training
+
+    def restore() -> None:
+        model.wide = linear
+        model.train(was_training)
+        for name, tensor in model.state_dict(keep_vars=True).items():
+            tensor.data, tensor.grad = kept[name], None
+
+    return restore
 
 
 def _has_rank(settings: ModelSettings) -> bool:
