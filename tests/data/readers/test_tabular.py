@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from treefold.data.readers import read_csv, read_jsonl, read_parquet, read_tsv, records_csv, records_jsonl, records_tsv
-from treefold.data.readers.stream import Record
-from treefold.data.readers.tabular import records_parquet
+from treefold.data.readers.stream import Faults, Record
+from treefold.data.readers.tabular import _values, records_parquet
 from treefold.errors import ReadError
 
 PYARROW = "NOT TESTED: parquet needs treefold[parquet]"
@@ -213,6 +213,9 @@ def test_a_parquet_value_that_python_cannot_hold_is_an_error_of_its_row(tmp_path
     assert shown(records_parquet(path, on_bad=told.append)) == [(["a"], "1970-01-01", 1)]
     (message,) = messages(path, told)
     assert message.startswith("line 2: expected values that Python can hold, got ")
+    outside = pyarrow.DictionaryArray.from_arrays(pyarrow.array([111], pyarrow.int8()), ["a", "b"], safe=False)
+    with pytest.raises(ReadError, match="line 1: expected values that Python can hold, got index with value of 111"):
+        _values({"tree": outside[0]}, Faults(path, None), 1)
 
 
 @pytest.mark.parametrize("name", ["ArrowMemoryError", "ArrowNotImplementedError", "ArrowKeyError", "ArrowInvalid"])

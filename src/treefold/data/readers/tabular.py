@@ -257,7 +257,7 @@ def _values(row: dict[str, Any], faults: Faults, number: int) -> dict[str, objec
         return {name: scalar.as_py() for name, scalar in row.items()}
     except UnicodeDecodeError as problem:
         raise faults.error(f"expected UTF-8, got {problem.reason}; write the file again", number) from None
-    except (ValueError, OverflowError) as problem:  # of a date, say
+    except Exception as problem:  # pyarrow has a dozen kinds: of dates beyond Python's, or places outside a dictionary
         raise faults.error(
             f"expected values that Python can hold, got {problem}; write labels as text", number
         ) from None
