@@ -405,11 +405,13 @@ def chosen_numbers(index: "slice | Sequence[int] | npt.NDArray[np.integer]", cou
             f"{what} are chosen by a flat list of whole numbers, or a mask of {count} booleans, "
             f"got an array of {chosen.dtype} with shape {chosen.shape}."
         )
+    if not chosen.size or (chosen.min() >= 0 and chosen.max() < count):  # at each step of a training: few calls
+        return chosen.astype(np.int64, copy=False).reshape(-1)
     outside = chosen[(chosen < -count) | (chosen >= count)]  # of uint64, too, which int64 may not hold
     if outside.size:
         raise TreeIndexError(f"expected the numbers of some of {count} {what}, got {outside[0]}.")
-    chosen = chosen.astype(np.int64, copy=False).reshape(-1)
-    return np.where(chosen < 0, chosen + count, chosen) if chosen.size and chosen.min() < 0 else chosen
+    chosen = chosen.astype(np.int64, copy=False)
+    return np.where(chosen < 0, chosen + count, chosen)
 
 
 def _rows(offsets: Ints, chosen: Ints) -> tuple[Ints, Ints]:
